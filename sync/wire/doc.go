@@ -1,0 +1,13 @@
+// Package wire defines what a message looks like on disk and on the link: the
+// block (FORMAT.md) and the session between an agent and its hub (PROTOCOL.md).
+//
+// It guarantees that a decoder never panics, never allocates more than its
+// limits allow, and never accepts a block whose bytes were changed; that
+// encoding what was decoded gives the same messages; and that an unknown
+// version is reported as such, not as corruption.
+//
+// Reading order: message.go (what a publisher hands in), subject.go (which
+// names are legal), flow.go (who numbered it), ranges.go (what has arrived),
+// block.go (many messages as one unit of storage), session.go (how blocks
+// travel).
+package wire

@@ -1,0 +1,88 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+// MaxSubject is the longest subject, in bytes.
+const MaxSubject = 255
+
+// MaxHeaders bounds a message's own headers, keys and values together, in bytes.
+const MaxHeaders = 4 << 10
+
+// CheckSubject reports why s cannot be published: it is empty, too long, holds
+// white space, control characters or wildcards, or has an empty token or one
+// that begins with $.
+func CheckSubject(s string) error {
+	switch {
+	case s == "":
+		return errors.New("subject is empty; name one such as sensors.temperature")
+	case len(s) > MaxSubject:
+		return fmt.Errorf("subject is %d bytes; the limit is %d", len(s), MaxSubject)
+	case !utf8.ValidString(s):
+		return errors.New("subject is not valid UTF-8")
+	}
+	for token := range strings.SplitSeq(s, ".") {
+		switch {
+		case token == "":
+			return fmt.Errorf("subject %q has an empty token; write tokens separated by single dots", s)
+		case token[0] == '$':
+			return fmt.Errorf("subject %q has a token that begins with $; these are reserved", s)
+		}
+	}
+	for _, r := range s {
+		switch {
+		case r == '*' || r == '>':
+			return fmt.Errorf("subject %q has a wildcard; publish to one literal subject", s)
+		case r <= ' ' || r == 0x7f:
+			return fmt.Errorf("subject %q has white space or a control character", s)
+		}
+	}
+	return nil
+}
+
+var deviceID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// CheckDevice reports why s is not a device id.
+func CheckDevice(s string) error {
+	if !deviceID.MatchString(s) {
+		return fmt.Errorf("device id %q is not 1 to 64 of A-Z a-z 0-9 _ -", s)
+	}
+	return nil
+}
+
+// CheckHeaders reports why a publisher's own headers are refused.
+func CheckHeaders(hs []Pair) error {
+	n := 0
+	for _, h := range hs {
+		if !validHeaderName(h.Key) {
+			return fmt.Errorf("header name %q is not a token of letters, digits and -_.", h.Key)
+		}
+		if low := strings.ToLower(h.Key); strings.HasPrefix(low, "nats-") || strings.HasPrefix(low, "fieldpost-") {
+			return fmt.Errorf("header name %q is reserved; choose one that begins with neither Nats- nor Fieldpost-", h.Key)
+		}
+		if strings.ContainsAny(h.Value, "\r\n\x00") || !utf8.ValidString(h.Value) || strings.TrimSpace(h.Value) != h.Value {
+			return fmt.Errorf("header %q: the value holds a line break, a NUL, bytes that are not UTF-8, or white space at an end", h.Key)
+		}
+		n += len(h.Key) + len(h.Value)
+	}
+	if n > MaxHeaders {
+		return fmt.Errorf("headers are %d bytes together; the limit is %d", n, MaxHeaders)
+	}
+	return nil
+}
+
+func validHeaderName(s string) bool {
+	for _, c := range []byte(s) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_', c == '.':
+		default:
+			return false
+		}
+	}
+	return s != ""
+}
