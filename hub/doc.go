@@ -1,0 +1,3 @@
+// Package hub assembles the parts of a hub: streams, ingest, unpacking, the
+// registry of devices and the HTTP API.
+package hub

@@ -1,0 +1,216 @@
+package hub
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fieldpost/fieldpost/sync/wire"
+)
+
+// KeyError says which key of hub.yaml is wrong, and what to write instead.
+type KeyError struct {
+	Key string // "nats.listen", "routes[0].prefix"
+	Err error
+}
+
+func (e *KeyError) Error() string { return e.Key + ": " + e.Err.Error() }
+func (e *KeyError) Unwrap() error { return e.Err }
+
+// ErrNotAvailable marks keys that are known and not built yet.
+var ErrNotAvailable = errors.New("not available in this version")
+
+// problems collects KeyErrors.
+type problems []error
+
+func (p *problems) add(key, format string, args ...any) {
+	*p = append(*p, &KeyError{Key: key, Err: fmt.Errorf(format, args...)})
+}
+
+func (p *problems) later(key, instead string) {
+	p.add(key, "%w; %s", ErrNotAvailable, instead)
+}
+
+// Validate reports everything that is wrong with c: nil, or *KeyErrors joined.
+func (c Config) Validate() error {
+	c = c.WithDefaults()
+	var p problems
+	c.checkListeners(&p)
+	c.checkStore(&p)
+	c.checkRoutes(&p)
+	c.checkLater(&p)
+	return errors.Join(p...)
+}
+
+func (c *Config) checkListeners(p *problems) {
+	switch c.Auth.Mode {
+	case AuthAuto, AuthOpen:
+	case AuthRequired:
+		p.add("auth.mode", "credentials are %w; use auto or open", ErrNotAvailable)
+	default:
+		p.add("auth.mode", "%q is not one of auto, required, open", c.Auth.Mode)
+	}
+	open := c.Auth.Mode == AuthOpen
+	if len(c.NATS.URLs) == 0 {
+		checkListen(p, "nats.listen", c.NATS.Listen, open)
+	}
+	checkListen(p, "http.listen", c.HTTP.Listen, open)
+}
+
+// checkListen refuses addresses that others can reach: without credentials
+// whoever connects may read and write everything.
+func checkListen(p *problems, key, addr string, open bool) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		p.add(key, "%q is not host:port, such as 127.0.0.1:4222", addr)
+		return
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		p.add(key, "port %q is not 0 to 65535", port)
+		return
+	}
+	if !open && !loopback(host) {
+		p.add(key, "%s can be reached by others, and credentials are %w; listen on 127.0.0.1, or set auth.mode: open to let everybody in", addr, ErrNotAvailable)
+	}
+}
+
+// loopback does not resolve names: the answer could change after the check.
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+func (c *Config) checkStore(p *problems) {
+	if c.NATS.MaxStore.Percent > 0 {
+		p.add("nats.max_store", "a share of what? write a size such as 20GiB, or auto for 70%% of the free space")
+	}
+	if c.NATS.Replicas < 1 || c.NATS.Replicas > 5 {
+		p.add("nats.replicas", "%d is not 1 to 5", c.NATS.Replicas)
+	} else if c.NATS.Replicas > 1 && len(c.NATS.URLs) == 0 {
+		p.add("nats.replicas", "the embedded server is one; name a cluster in nats.urls for %d replicas", c.NATS.Replicas)
+	}
+	if c.NATS.Creds != "" && len(c.NATS.URLs) == 0 {
+		p.add("nats.creds", "is for nats.urls; remove it, or name the cluster")
+	}
+	for i, u := range c.NATS.URLs {
+		if strings.TrimSpace(u) == "" {
+			p.add(fmt.Sprintf("nats.urls[%d]", i), "is empty; write nats://host:4222")
+		}
+	}
+	positive(p, "blocks.retain", c.Blocks.Retain)
+	positive(p, "dead.max_age", c.Dead.MaxAge)
+	share := c.Blocks.MaxBytes.Percent + c.Dead.MaxBytes.Percent + c.Commands.MaxBytes.Percent
+	for _, r := range c.Routes {
+		share += r.MaxBytes.Percent
+	}
+	if share > 100 {
+		p.add("nats.max_store", "the shares of blocks, routes, dead and commands add up to %d%%; lower one max_bytes", share)
+	}
+}
+
+func positive(p *problems, key string, d time.Duration) {
+	if d < time.Second {
+		p.add(key, "%s is less than a second", d)
+	}
+}
+
+var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+func (c *Config) checkRoutes(p *problems) {
+	streams, prefixes := map[string]int{}, map[string]int{}
+	for i, r := range c.Routes {
+		key := func(k string) string { return fmt.Sprintf("routes[%d].%s", i, k) }
+		if err := checkFilter(r.Match); err != nil {
+			p.add(key("match"), "%v", err)
+		}
+		up := strings.ToUpper(r.Stream)
+		switch j, twice := streams[r.Stream]; {
+		case !streamName.MatchString(r.Stream):
+			p.add(key("stream"), "%q is not 1 to 64 of A-Z a-z 0-9 _ -", r.Stream)
+		case up == "BLOCKS" || up == "COMMANDS" || up == "DEAD" || strings.HasPrefix(up, "KV_") || strings.HasPrefix(up, "OBJ_"):
+			p.add(key("stream"), "%s is reserved; choose another name", r.Stream)
+		case twice:
+			p.add(key("stream"), "%s is taken by routes[%d]; a stream has one route", r.Stream, j)
+		}
+		streams[r.Stream] = i
+		checkPrefix(p, key("prefix"), r.Prefix, prefixes)
+		prefixes[r.Prefix] = i
+		positive(p, key("max_age"), r.MaxAge)
+		if r.Discard != "old" && r.Discard != "new" {
+			p.add(key("discard"), "%q is not one of old, new", r.Discard)
+		}
+		if r.Compression != "s2" && r.Compression != "none" {
+			p.add(key("compression"), "%q is not one of s2, none", r.Compression)
+		}
+	}
+}
+
+func checkPrefix(p *problems, key, prefix string, taken map[string]int) {
+	if err := wire.CheckSubject(prefix); err != nil {
+		p.add(key, "%v", err)
+		return
+	}
+	first, _, _ := strings.Cut(prefix, ".")
+	if first == "fp" || first == "dead" || strings.HasPrefix(first, "_INBOX") {
+		p.add(key, "%s is reserved; choose another prefix", first)
+	}
+	for other, i := range taken {
+		if strings.HasPrefix(prefix+".", other+".") || strings.HasPrefix(other+".", prefix+".") {
+			p.add(key, "%s overlaps %s of routes[%d]; a subject belongs to one stream", prefix, other, i)
+		}
+	}
+}
+
+// checkFilter accepts a subject whose tokens may be *, the last one >.
+func checkFilter(f string) error {
+	tokens := strings.Split(f, ".")
+	for i, t := range tokens {
+		switch {
+		case t == ">" && i == len(tokens)-1:
+			tokens[i] = "x"
+		case t == "*":
+			tokens[i] = "x"
+		}
+	}
+	if err := wire.CheckSubject(strings.Join(tokens, ".")); err != nil {
+		return fmt.Errorf("filter %q: %w; * stands for one token, > for the rest", f, err)
+	}
+	return nil
+}
+
+// checkLater refuses what is known and not built yet: a key that is silently
+// ignored is a promise broken.
+func (c *Config) checkLater(p *problems) {
+	def := Config{}.WithDefaults()
+	if c.Commands != def.Commands {
+		p.later("commands", "remove the section")
+	}
+	if len(c.Webhooks) > 0 {
+		p.later("webhooks", "remove the section")
+	}
+	for i, r := range c.Routes {
+		if !*r.Unpack {
+			p.later(fmt.Sprintf("routes[%d].unpack: false", i), "remove it")
+		}
+	}
+	if c.HTTP.TLS != (HTTPTLS{}) {
+		p.later("http.tls", "listen on 127.0.0.1 behind a proxy that speaks TLS")
+	}
+	if c.HTTP.TokenFile != "" {
+		p.later("http.token_file", "remove it")
+	}
+	if c.HTTP.MetricsOpen {
+		p.later("http.metrics_open", "remove it; /metrics is open")
+	}
+	if !reflect.ValueOf(c.NATS.TLS).IsZero() {
+		p.later("nats.tls", "remove it")
+	}
+}
