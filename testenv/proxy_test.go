@@ -1,0 +1,92 @@
+package testenv
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+)
+
+// echo is a server that answers each line with itself.
+func echo(t *testing.T) string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() { io.Copy(c, c); c.Close() }()
+		}
+	}()
+	return ln.Addr().String()
+}
+
+func line(t *testing.T, c net.Conn, s string, wait time.Duration) error {
+	t.Helper()
+	if _, err := io.WriteString(c, s+"\n"); err != nil {
+		return err
+	}
+	c.SetReadDeadline(time.Now().Add(wait))
+	got, err := bufio.NewReader(c).ReadString('\n')
+	if err == nil && got != s+"\n" {
+		t.Fatalf("sent %q, got %q", s, got)
+	}
+	return err
+}
+
+func TestProxy(t *testing.T) {
+	p, err := NewProxy(echo(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", p.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	c := dial()
+	if err := line(t, c, "hello", 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if up, down := p.Bytes(Up), p.Bytes(Down); up != 6 || down != 6 {
+		t.Fatalf("counted %d up, %d down, want 6 and 6", up, down)
+	}
+
+	p.Hole(Down, true)
+	if err := line(t, c, "swallowed", 50*time.Millisecond); !isTimeout(err) {
+		t.Fatalf("want a time-out in a black hole, got %v", err)
+	}
+	p.Hole(Down, false)
+	c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if s, err := bufio.NewReader(c).ReadString('\n'); err != nil || s != "swallowed\n" {
+		t.Fatalf("after the hole: %q, %v", s, err)
+	}
+
+	p.Cut(true)
+	if err := line(t, c, "x", 5*time.Second); err == nil {
+		t.Fatal("a cut link answered")
+	}
+	if err := line(t, dial(), "x", 5*time.Second); err == nil {
+		t.Fatal("a link that is off answered")
+	}
+	p.Cut(false)
+	if err := line(t, dial(), "again", 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func isTimeout(err error) bool {
+	var ne net.Error
+	return errors.As(err, &ne) && ne.Timeout()
+}
