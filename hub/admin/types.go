@@ -1,0 +1,156 @@
+// Package admin is the hub's HTTP API as its clients see it: the shapes of the
+// answers, and the calls that the command line makes.
+//
+// Every call takes a context and returns either the answer or an error that
+// says what to do; *Problem is what the hub itself refused.
+//
+// Reading order: types.go, client.go, tail.go.
+package admin
+
+import (
+	"encoding/json"
+	"time"
+	"unicode/utf8"
+
+	"github.com/fieldpost/fieldpost/sync/wire"
+)
+
+// Status is GET /v1/status.
+type Status struct {
+	HubID    string        `json:"hub_id"`
+	Version  string        `json:"version"`
+	Instance string        `json:"instance"`
+	Started  time.Time     `json:"started"`
+	Ready    bool          `json:"ready"`
+	Reasons  []string      `json:"reasons"` // why not ready; never null
+	NATS     string        `json:"nats"`    // where agents and back ends connect
+	Streams  []Stream      `json:"streams"`
+	Routes   []Route       `json:"routes"`
+	Devices  DeviceNumbers `json:"devices"`
+	Ledger   Ledger        `json:"ledger"`
+}
+
+// Stream is one stream's fill.
+type Stream struct {
+	Name     string `json:"name"`
+	Messages uint64 `json:"messages"`
+	Bytes    uint64 `json:"bytes"`
+	MaxBytes int64  `json:"max_bytes"` // -1: no limit of its own
+	First    uint64 `json:"first_seq"`
+	Last     uint64 `json:"last_seq"`
+}
+
+// Route is how far one route has come.
+type Route struct {
+	Match  string `json:"match"`
+	Stream string `json:"stream"`
+	Prefix string `json:"prefix"`
+	Lag    uint64 `json:"lag_blocks"`
+}
+
+// DeviceNumbers counts the registry.
+type DeviceNumbers struct {
+	Online int `json:"online"`
+	Total  int `json:"total"`
+}
+
+// Ledger is the newest position of BLOCKS.
+type Ledger struct {
+	Seq uint64 `json:"seq"`
+}
+
+// Device is one device as the registry knows it. The registry only shows;
+// nothing depends on it.
+type Device struct {
+	Device     string                      `json:"device"`
+	Online     bool                        `json:"online"`
+	Since      time.Time                   `json:"since"`   // of online
+	Seen       time.Time                   `json:"seen"`    // last heard of
+	Created    time.Time                   `json:"created"` // first heard of
+	Version    string                      `json:"version"`
+	Process    string                      `json:"process"`
+	Started    time.Time                   `json:"started,omitzero"` // the process
+	Instance   string                      `json:"instance"`         // hub instance of the last session
+	Epoch      string                      `json:"epoch,omitempty"`
+	Class      string                      `json:"class,omitempty"`
+	Every      int                         `json:"every,omitempty"` // seconds between heartbeats
+	Backlog    map[string]wire.LaneBacklog `json:"backlog"`
+	Disk       Disk                        `json:"disk"`
+	Dropped    map[string]uint64           `json:"dropped,omitempty"`
+	Quarantine uint64                      `json:"quarantine,omitempty"` // segments
+	Labels     map[string]string           `json:"labels,omitempty"`
+	Clones     *Clones                     `json:"clones,omitempty"` // nil: never reported
+}
+
+// Disk is the spool's.
+type Disk struct {
+	Used int64 `json:"used"`
+	Max  int64 `json:"max"`
+}
+
+// Clones says how often the device came with a state that is not the one it
+// left with: a copy of its disk, a restored backup, or a wiped spool.
+type Clones struct {
+	Reports uint64    `json:"reports"`
+	Last    time.Time `json:"last"`
+}
+
+// Devices is GET /v1/devices: one page, sorted by device.
+type Devices struct {
+	Devices []Device `json:"devices"`
+	Next    string   `json:"next,omitempty"` // value of after for the next page
+	Online  int      `json:"online"`         // of all that the filter takes
+	Total   int      `json:"total"`
+}
+
+// Message is one line of GET /v1/tail.
+type Message struct {
+	Subject string              `json:"subject"`
+	Seq     uint64              `json:"seq"`  // in the route's stream
+	Time    time.Time           `json:"time"` // stored
+	Headers map[string][]string `json:"headers,omitempty"`
+	Payload []byte              `json:"-"` // payload if valid UTF-8, else payload_b64
+}
+
+type messageJSON struct {
+	plainMessage
+	Text   *string `json:"payload,omitempty"`
+	Base64 []byte  `json:"payload_b64,omitempty"`
+}
+
+type plainMessage Message
+
+// MarshalJSON writes payload or payload_b64.
+func (m Message) MarshalJSON() ([]byte, error) {
+	out := messageJSON{plainMessage: plainMessage(m)}
+	if utf8.Valid(m.Payload) {
+		text := string(m.Payload)
+		out.Text = &text
+	} else {
+		out.Base64 = m.Payload
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON is the inverse of MarshalJSON.
+func (m *Message) UnmarshalJSON(b []byte) error {
+	var in messageJSON
+	if err := json.Unmarshal(b, &in); err != nil {
+		return err
+	}
+	*m = Message(in.plainMessage)
+	if m.Payload = in.Base64; in.Text != nil {
+		m.Payload = []byte(*in.Text)
+	}
+	return nil
+}
+
+// Problem is an application/problem+json answer.
+type Problem struct {
+	Status int    `json:"status"`
+	Title  string `json:"title"`
+	Detail string `json:"detail"`
+	Code   string `json:"code"`
+}
+
+func (p *Problem) Error() string { return p.Title + ": " + p.Detail + " (" + p.Code + ")" }
