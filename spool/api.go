@@ -3,6 +3,8 @@ package spool
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"time"
 
@@ -16,7 +18,7 @@ var (
 	ErrDiskFault = errors.New("spool: disk fault") // a write or fsync failed: 503 disk_fault
 	ErrClosed    = errors.New("spool: closed")     // 503 stopping
 	ErrUnknown   = errors.New("spool: unknown sequence")
-	ErrEnd       = errors.New("spool: nothing more") // Read only
+	ErrEnd       = fmt.Errorf("spool: nothing more: %w", io.EOF) // Read only; io.EOF to those who do not import spool
 )
 
 // Config configures a spool. The zero value of every field but Dir is a default.

@@ -1,16 +1,24 @@
 package uplink
 
 import (
+	"log/slog"
 	"time"
 
+	"github.com/fieldpost/fieldpost/sync/link"
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
 
 // Source is the spool as the uplink sees it.
 type Source interface {
+	// Flows lists what is still held, in sending order: lanes by urgency, in each
+	// lane older epochs first.
 	Flows() []wire.FlowHeld
+	// Read returns the encoded block that holds the lowest sequence ≥ from that is
+	// held. The error is io.EOF, or wraps it, if there is none.
 	Read(f wire.Flow, from uint64) ([]byte, error)
+	// Received tells that the hub has these sequences durably.
 	Received(f wire.Flow, set wire.Ranges) error
+	// Updates receives a value after commits.
 	Updates() <-chan struct{}
 }
 
@@ -22,11 +30,50 @@ type Pins interface {
 	SetToken(t string) error
 }
 
+// Config configures an uplink. Device, Source, Pins and Dialer are required.
+type Config struct {
+	Device  string
+	Version string            // of the agent, for people
+	Process string            // random per agent process; "": drawn by New
+	Labels  map[string]string // shown in the hub's registry
+
+	Source Source
+	Pins   Pins
+	Dialer link.Dialer
+
+	// Epoch is the epoch that new messages get, zero before the first. Every other
+	// epoch is reported as drained once the hub has all of it. nil: none ever is.
+	Epoch func() wire.Epoch
+	// Class is the class of link that is up: "metered", else unmetered. nil: unmetered.
+	Class func() string
+	// Heartbeat is the agent's state; version, process, labels, class and interval
+	// are filled in here. nil: an empty one.
+	Heartbeat func() wire.Heartbeat
+
+	Window int // bytes in flight; 0: 4 MiB
+	Hooks  Hooks
+
+	Log  *slog.Logger     // nil: discard
+	Now  func() time.Time // nil: time.Now
+	Rand func() float64   // [0,1), for the jitter; nil: math/rand/v2
+}
+
+// Hooks feed metrics. Each may be nil; they are called from one goroutine and
+// must not block. Bytes are those of the messages, without NATS, TLS and TCP.
+type Hooks struct {
+	Sent        func(bytes int)
+	Received    func(bytes int)
+	Redelivered func(blocks int)      // sent before, in an earlier session
+	Rewound     func(messages uint64) // lost by the hub, and here no longer held
+	Transition  func(up bool)
+	RTT         func(time.Duration) // from sending a frame to its ack
+}
+
 // Status is a snapshot for people.
 type Status struct {
 	Up        bool
 	Hub       string // address, and instance when known
 	Since     time.Time
 	RTT       time.Duration
-	LastError string
+	LastError string // why it is down, or what holds up a lane; empty if all is well
 }
