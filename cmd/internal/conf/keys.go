@@ -65,7 +65,7 @@ func text(v any) string {
 func suggest(got string, known []string) string {
 	best, least := "", 3
 	for _, k := range known {
-		if n := distance(got, k); n < least && 2*n < len(k) {
+		if n := distance(got, k); n < least && 2*n <= len(k) {
 			best, least = k, n
 		}
 	}
