@@ -1,15 +1,28 @@
 package wire
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Version is the block format this code writes (FORMAT.md).
 const Version = 1
 
 // Limits of a block. A decoder refuses anything beyond them before it allocates.
 const (
-	MaxCount    = 65_536   // messages in a block
-	MaxSubjects = 65_536   // entries of a subject dictionary
-	MaxRaw      = 17 << 20 // uncompressed body: one message of 8 MiB, doubled for safety, and its columns
+	MaxCount    = 65_536    // messages in a block
+	MaxSubjects = 65_536    // entries of a subject dictionary
+	MaxDict     = 4 << 20   // bytes of all subjects of a dictionary, written out; likewise of all header sets, of all ids
+	MaxPairs    = 1 << 18   // headers in all header sets of a block
+	MaxRaw      = 17 << 20  // uncompressed body: one message of 8 MiB, doubled for safety, and its columns
+	MaxSeq      = 1<<63 - 1 // highest sequence, so that seq+1 never wraps
+)
+
+// Limits of a message's times. Beyond them RFC 3339 has no way to write a time.
+const (
+	MinTime = -62_135_596_800_000 // 0001-01-01T00:00:00Z in Unix milliseconds
+	MaxTime = 253_402_300_799_999 // 9999-12-31T23:59:59.999Z
+	MaxTTL  = 9_223_372_036_854   // milliseconds that fit a time.Duration, about 292 years
 )
 
 var (
@@ -20,6 +33,22 @@ var (
 	// ErrLimit means that the data asks for more than the limits of this version.
 	ErrLimit = errors.New("wire: limit exceeded")
 )
+
+// FormatError says what is wrong and where. It wraps ErrVersion, ErrCorrupt or
+// ErrLimit.
+type FormatError struct {
+	Err    error
+	Part   string // "header", "body", "frame" …
+	Offset int    // bytes from the start of the part
+	Detail string
+}
+
+func (e *FormatError) Error() string {
+	return fmt.Sprintf("%v: %s at byte %d: %s", e.Err, e.Part, e.Offset, e.Detail)
+}
+
+// Unwrap returns the sentinel.
+func (e *FormatError) Unwrap() error { return e.Err }
 
 // Kind says what a block carries.
 type Kind uint8
@@ -55,39 +84,24 @@ type Block struct {
 	Messages []Message
 }
 
-// Encoder turns messages into blocks. It is not safe for concurrent use; it
-// holds about 2 MB.
-type Encoder struct{}
-
-// Level chooses the encoder's effort.
-type Level uint8
-
-// Levels: Fast for the publish path, Better for what is re-encoded for a slow link.
-const (
-	Fast Level = iota
-	Better
-)
-
-// NewEncoder returns an encoder of the given level.
-func NewEncoder(l Level) *Encoder { panic("wire: encoder") }
-
-// Append encodes b (Kind, Flow, Base, First, Accepted and Messages; the rest of
-// the header is computed) and appends it to dst.
-func (e *Encoder) Append(dst []byte, b *Block) ([]byte, error) { panic("wire: append") }
-
-// AppendVoid appends the void block for h (Flow, Base, First, Count, Accepted, Reason).
-func AppendVoid(dst []byte, h Header) ([]byte, error) { panic("wire: append void") }
-
-// ParseHeader checks the version, every limit and the checksums of header and
-// body (the stored bytes; nothing is decompressed).
-func ParseHeader(data []byte) (Header, error) { panic("wire: header") }
-
-// Decoder turns blocks into messages. It is not safe for concurrent use.
-type Decoder struct{}
-
-// NewDecoder returns a decoder whose memory is bounded by MaxRaw.
-func NewDecoder() *Decoder { panic("wire: decoder") }
-
-// Decode decodes a block. The messages alias memory that the next call reuses
-// unless keep is set.
-func (d *Decoder) Decode(data []byte, keep bool) (*Block, error) { panic("wire: decode") }
+// check reports why h breaks the rules that hold for both kinds. It is what
+// encoder and decoder share, so that nothing is written that cannot be read.
+func (h *Header) check() error {
+	switch {
+	case h.Epoch.IsZero():
+		return errors.New("the epoch is zero")
+	case !h.Lane.Valid():
+		return fmt.Errorf("%s does not exist", h.Lane)
+	case h.Base < 1:
+		return errors.New("base is 0; sequences begin at 1")
+	case h.First < h.Base:
+		return fmt.Errorf("first sequence %d lies before base %d", h.First, h.Base)
+	case h.Count < 1:
+		return errors.New("count is 0")
+	case h.First > MaxSeq || h.Count-1 > MaxSeq-h.First:
+		return fmt.Errorf("%d sequences from %d pass the highest sequence", h.Count, h.First)
+	case h.Accepted < MinTime || h.Accepted > MaxTime:
+		return fmt.Errorf("accepted at %d ms is not a time of the years 1 to 9999", h.Accepted)
+	}
+	return nil
+}

@@ -122,21 +122,6 @@ type Ack struct {
 	Flows   []FlowReceived
 }
 
-// AppendFrame encodes f.
-func AppendFrame(dst []byte, f Frame) []byte { panic("wire: frame") }
-
-// ParseFrame decodes a frame; the body is not looked into.
-func ParseFrame(data []byte) (Frame, error) { panic("wire: frame") }
-
-// AppendAck encodes a as a complete hub message.
-func AppendAck(dst []byte, a Ack) []byte { panic("wire: ack") }
-
-// AppendEnd encodes e as a complete hub message.
-func AppendEnd(dst []byte, e SessionError) []byte { panic("wire: end") }
-
-// ParseReply decodes a hub message: exactly one of the results is set.
-func ParseReply(data []byte) (*Ack, *SessionError, error) { panic("wire: reply") }
-
 // Heartbeat is the agent's report on fp.up.<device>, as JSON: at session start,
 // on change of state, and every Every seconds.
 type Heartbeat struct {

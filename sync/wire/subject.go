@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -38,9 +39,28 @@ func CheckSubject(s string) error {
 		switch {
 		case r == '*' || r == '>':
 			return fmt.Errorf("subject %q has a wildcard; publish to one literal subject", s)
-		case r <= ' ' || r == 0x7f:
+		case unicode.IsSpace(r) || unicode.IsControl(r):
 			return fmt.Errorf("subject %q has white space or a control character", s)
 		}
+	}
+	return nil
+}
+
+// MaxID is the longest publisher id, in bytes.
+const MaxID = 255
+
+// CheckID reports why s cannot be a publisher id; the hub hands it on as the
+// value of a header.
+func CheckID(s string) error {
+	switch {
+	case s == "":
+		return errors.New("id is empty")
+	case len(s) > MaxID:
+		return fmt.Errorf("id is %d bytes; the limit is %d", len(s), MaxID)
+	case !utf8.ValidString(s):
+		return errors.New("id is not valid UTF-8")
+	case strings.ContainsFunc(s, unicode.IsControl) || strings.TrimSpace(s) != s:
+		return fmt.Errorf("id %q holds a control character, or white space at an end", s)
 	}
 	return nil
 }

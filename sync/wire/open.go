@@ -1,0 +1,207 @@
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// Limits of the session's JSON messages. What a device sends is bounded here
+// before anything else looks at it.
+const (
+	MaxOpen      = 64 << 10 // bytes of an open request or a heartbeat
+	MaxOpenReply = 1 << 20  // bytes of the reply
+	MaxFlows     = 256      // flows in an open request and its reply
+	MaxLabels    = 32
+	maxLabelKey  = 64
+	maxText      = 255 // bytes of a label's value and other texts for people
+)
+
+// ParseOpen reads and checks an open request. Keys it does not know are
+// ignored, so that newer agents may add some.
+func ParseOpen(data []byte) (*Open, error) {
+	var o Open
+	if err := unmarshal(data, MaxOpen, &o); err != nil {
+		return nil, fmt.Errorf("open: %w", err)
+	}
+	if err := o.check(); err != nil {
+		return nil, fmt.Errorf("open: %w: %w", ErrCorrupt, err)
+	}
+	return &o, nil
+}
+
+func (o *Open) check() error {
+	switch {
+	case o.Protocol < 1:
+		return fmt.Errorf("protocol %d; it begins at 1", o.Protocol)
+	case !printable(o.Version, maxText):
+		return errText("version")
+	case !token(o.Process, MaxToken):
+		return errToken("process")
+	case o.HubID != "" && !token(o.HubID, MaxToken):
+		return errToken("hub_id")
+	case o.Token != "" && !token(o.Token, MaxToken):
+		return errToken("token")
+	case o.Order != "fifo" && o.Order != "fresh-first":
+		return errors.New("order is neither fifo nor fresh-first")
+	case o.Class != "" && !token(o.Class, MaxToken):
+		return errToken("class")
+	case len(o.Flows) > MaxFlows:
+		return fmt.Errorf("%d flows; the limit is %d", len(o.Flows), MaxFlows)
+	}
+	seen := make(map[Flow]bool, len(o.Flows))
+	for _, f := range o.Flows {
+		switch {
+		case f.Epoch.IsZero() || !f.Lane.Valid():
+			return fmt.Errorf("flow %s does not exist", f.Flow)
+		case f.Base < 1 || f.First < f.Base || f.Last < f.First || f.Last > MaxSeq:
+			return fmt.Errorf("flow %s: base %d, first %d, last %d are not in order", f.Flow, f.Base, f.First, f.Last)
+		case seen[f.Flow]:
+			return fmt.Errorf("flow %s comes twice", f.Flow)
+		}
+		seen[f.Flow] = true
+	}
+	return checkLabels(o.Labels)
+}
+
+// ParseOpenReply reads and checks the hub's answer to an open request.
+func ParseOpenReply(data []byte) (*OpenReply, error) {
+	var r OpenReply
+	if err := unmarshal(data, MaxOpenReply, &r); err != nil {
+		return nil, fmt.Errorf("open reply: %w", err)
+	}
+	if err := r.check(); err != nil {
+		return nil, fmt.Errorf("open reply: %w: %w", ErrCorrupt, err)
+	}
+	return &r, nil
+}
+
+func (r *OpenReply) check() error {
+	switch {
+	case (r.Error == nil) == (r.Session == nil):
+		return errors.New("not exactly one of error and session")
+	case !printable(r.Notice, maxText):
+		return errText("notice")
+	case r.HubID != "" && !token(r.HubID, MaxToken):
+		return errToken("hub_id")
+	case r.Error != nil:
+		if r.Error.Code == "" || !printable(r.Error.Code, maxCode) || !printable(r.Error.Detail, maxDetail) {
+			return errText("error")
+		}
+		return nil
+	case r.Protocol < 1 || r.Protocol > Protocol:
+		return fmt.Errorf("protocol %d was not offered", r.Protocol)
+	case r.Session.IsZero():
+		return errors.New("the session is zero")
+	case !token(r.Instance, MaxToken):
+		return errToken("instance")
+	case r.HubID == "":
+		return errToken("hub_id")
+	case r.Token != "" && !token(r.Token, MaxToken):
+		return errToken("token")
+	case r.MaxPayload < 1 || r.Window < 1:
+		return fmt.Errorf("max_payload %d and window %d must both be more than 0", r.MaxPayload, r.Window)
+	case len(r.Received) > MaxFlows:
+		return fmt.Errorf("%d flows; the limit is %d", len(r.Received), MaxFlows)
+	}
+	seen := make(map[Flow]bool, len(r.Received))
+	for _, f := range r.Received {
+		switch {
+		case f.Epoch.IsZero() || !f.Lane.Valid():
+			return fmt.Errorf("flow %s does not exist", f.Flow)
+		case seen[f.Flow]:
+			return fmt.Errorf("flow %s comes twice", f.Flow)
+		}
+		seen[f.Flow] = true
+	}
+	return nil
+}
+
+// ParseHeartbeat reads and checks a heartbeat.
+func ParseHeartbeat(data []byte) (*Heartbeat, error) {
+	var h Heartbeat
+	if err := unmarshal(data, MaxOpen, &h); err != nil {
+		return nil, fmt.Errorf("heartbeat: %w", err)
+	}
+	if err := h.check(); err != nil {
+		return nil, fmt.Errorf("heartbeat: %w: %w", ErrCorrupt, err)
+	}
+	return &h, nil
+}
+
+func (h *Heartbeat) check() error {
+	switch {
+	case !printable(h.Version, maxText):
+		return errText("version")
+	case !token(h.Process, MaxToken):
+		return errToken("process")
+	case h.Class != "" && !token(h.Class, MaxToken):
+		return errToken("class")
+	case h.Every < 1 || h.Every > maxEvery:
+		return fmt.Errorf("every %d s is not in 1 to %d", h.Every, maxEvery)
+	case h.Started < 0 || h.Started > MaxTime:
+		return fmt.Errorf("started at %d ms is not a time", h.Started)
+	case h.DiskUsed < 0 || h.DiskMax < 0:
+		return errors.New("disk sizes below 0")
+	case len(h.Dropped) > maxDropped:
+		return fmt.Errorf("%d reasons; the limit is %d", len(h.Dropped), maxDropped)
+	}
+	if h.Epoch != "" {
+		if _, err := ParseEpoch(h.Epoch); err != nil {
+			return err
+		}
+	}
+	for lane, b := range h.Backlog {
+		if _, err := ParseLane(lane); err != nil {
+			return err
+		}
+		if b.Bytes < 0 || b.Oldest < 0 || b.Oldest > MaxTime {
+			return fmt.Errorf("backlog of lane %s: %d bytes, oldest %d", lane, b.Bytes, b.Oldest)
+		}
+	}
+	for reason := range h.Dropped {
+		if !token(reason, MaxToken) { // a newer agent may know more reasons
+			return errToken("a reason in dropped")
+		}
+	}
+	return checkLabels(h.Labels)
+}
+
+const (
+	maxEvery   = 86_400 // seconds
+	maxDropped = 32     // reasons
+)
+
+func checkLabels(labels map[string]string) error {
+	if len(labels) > MaxLabels {
+		return fmt.Errorf("%d labels; the limit is %d", len(labels), MaxLabels)
+	}
+	for k, v := range labels {
+		if !validHeaderName(k) || len(k) > maxLabelKey {
+			return fmt.Errorf("label %.80q is not a name of 1 to %d letters, digits and -_.", k, maxLabelKey)
+		}
+		if !printable(v, maxText) {
+			return errText("the value of label " + k)
+		}
+	}
+	return nil
+}
+
+// unmarshal bounds the input before it is looked at.
+func unmarshal(data []byte, limit int, v any) error {
+	if len(data) > limit {
+		return fmt.Errorf("%w: %d bytes; the limit is %d", ErrLimit, len(data), limit)
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return nil
+}
+
+func errText(what string) error {
+	return fmt.Errorf("%s is longer than its limit or not printable", what)
+}
+
+func errToken(what string) error {
+	return fmt.Errorf("%s is not 1 to %d of A-Z a-z 0-9 _ -", what, MaxToken)
+}
