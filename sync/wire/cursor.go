@@ -53,8 +53,7 @@ func (c *cursor) longUvarint() uint64 {
 
 // varint reads a zigzag number.
 func (c *cursor) varint() int64 {
-	u := c.uvarint()
-	return int64(u>>1) ^ -int64(u&1)
+	return unzigzag(c.uvarint())
 }
 
 // upTo reads a number that must not exceed limit.
@@ -106,8 +105,12 @@ func appendUvarint(dst []byte, v uint64) []byte {
 }
 
 func appendVarint(dst []byte, v int64) []byte {
-	return appendUvarint(dst, uint64(v)<<1^uint64(v>>63))
+	return appendUvarint(dst, zigzag(v))
 }
+
+// zigzag maps 0, −1, 1, −2 … to 0, 1, 2, 3 ….
+func zigzag(v int64) uint64   { return uint64(v)<<1 ^ uint64(v>>63) }
+func unzigzag(u uint64) int64 { return int64(u>>1) ^ -int64(u&1) }
 
 // shared is the length of the common prefix.
 func shared(a, b string) int {

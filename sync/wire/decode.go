@@ -20,7 +20,6 @@ type Decoder struct {
 	ids   []uint32 // live messages: subject
 	next  []uint32 // by subject: place in ends of its next message
 	ends  []int    // grouped: where payloads end
-	turn  successor
 }
 
 // NewDecoder returns a decoder whose memory is bounded by MaxRaw.

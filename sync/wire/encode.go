@@ -3,6 +3,8 @@ package wire
 import (
 	"fmt"
 	"hash/crc32"
+	"slices"
+	"strings"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -27,19 +29,23 @@ const (
 type Encoder struct {
 	zw     *zstd.Encoder // nil: Plain
 	raw    []byte        // body before compression
-	packed []byte        // body after it
+	split  int           // where the payloads begin in raw
+	packed sink          // body after compression
 
 	// One block's dictionaries and grouping, reused.
-	subjects []string
+	subjects []string // in order of first appearance, then sorted
+	sorted   []string // the other of the two
+	rank     []uint32 // sorted: place of first appearance
+	renamed  []uint32 // the inverse
 	byName   map[string]uint32
-	ids      []uint32 // live messages: subject
-	live     []uint32 // live messages: index in Messages
-	order    []uint32 // grouped by subject: index in Messages
-	starts   []uint32 // first place in order, by subject
-	turn     successor
+	ids      []uint32          // live messages: subject
+	live     []uint32          // live messages: index in Messages
+	order    []uint32          // grouped by subject: index in Messages
+	starts   []uint32          // first place in order, by subject
 	sets     map[string]uint32 // encoded header set: 1 + index
 	setText  []byte            // the encoded sets
 	setIDs   []byte            // the column
+	diffs    []uint64          // the column of times
 	scratch  []byte
 }
 
@@ -81,9 +87,11 @@ func (e *Encoder) Append(dst []byte, b *Block) ([]byte, error) {
 	h.RawSize, h.Subjects = len(e.raw), e.subjects
 	body, info := e.raw, bodyInfo{}
 	if e.zw != nil {
-		e.packed = e.zw.EncodeAll(e.raw, e.packed[:0])
-		if len(e.packed) < len(e.raw) {
-			body, info.flags = e.packed, flagZstd
+		if err := e.pack(); err != nil {
+			return dst, fmt.Errorf("wire: encode %s from %d: %w", h.Flow, h.First, err)
+		}
+		if len(e.packed.b) < len(e.raw) {
+			body, info.flags = e.packed.b, flagZstd
 		}
 	}
 	info.crc = crc32.Checksum(body, castagnoli)
@@ -92,14 +100,48 @@ func (e *Encoder) Append(dst []byte, b *Block) ([]byte, error) {
 	return dst, nil
 }
 
+// splitFrom is the size of columns from which they get a zstd block of their
+// own: numbers and payloads then have separate entropy tables, which saves 3 to
+// 10 % of a block of 500 messages and costs a few bytes in a block of 16.
+const splitFrom = 128
+
+// pack compresses e.raw into one zstd frame.
+func (e *Encoder) pack() error {
+	e.packed.b = e.packed.b[:0]
+	e.zw.ResetContentSize(&e.packed, int64(len(e.raw)))
+	head := 0
+	if e.split >= splitFrom && e.split < len(e.raw) {
+		head = e.split
+		if _, err := e.zw.Write(e.raw[:head]); err != nil {
+			return err
+		}
+		if err := e.zw.Flush(); err != nil {
+			return err
+		}
+	}
+	if _, err := e.zw.Write(e.raw[head:]); err != nil {
+		return err
+	}
+	return e.zw.Close()
+}
+
+// sink is the io.Writer that collects a frame.
+type sink struct{ b []byte }
+
+func (s *sink) Write(p []byte) (int, error) {
+	s.b = append(s.b, p...)
+	return len(p), nil
+}
+
 // release forgets the messages and lets go of oversized buffers.
 func (e *Encoder) release() {
 	clear(e.subjects)
+	clear(e.sorted)
 	if cap(e.raw) > keepBuffer {
 		e.raw = nil
 	}
-	if cap(e.packed) > keepBuffer {
-		e.packed = nil
+	if cap(e.packed.b) > keepBuffer {
+		e.packed.b = nil
 	}
 	e.byName = emptied(e.byName)
 	e.sets = emptied(e.sets)
@@ -153,7 +195,7 @@ func (e *Encoder) body(h *Header, ms []Message) error {
 	if err := e.intern(ms); err != nil {
 		return err
 	}
-	e.raw = append(e.raw[:0], 0)
+	e.raw, e.split = append(e.raw[:0], 0), 0
 	var cols byte
 	e.column(&cols, colFlags, e.putFlags(ms))
 	e.column(&cols, colTimes, e.putTimes(ms, h.Accepted))
@@ -171,6 +213,7 @@ func (e *Encoder) body(h *Header, ms []Message) error {
 		e.column(&cols, colIDs, used)
 		e.group()
 		e.column(&cols, colLengths, e.putLengths(ms))
+		e.split = len(e.raw)
 		for _, i := range e.order {
 			e.raw = append(e.raw, ms[i].Payload...)
 		}
@@ -189,7 +232,7 @@ func (e *Encoder) column(cols *byte, bit byte, used bool) {
 	}
 }
 
-// intern lists the live messages and numbers their subjects in order of first appearance.
+// intern lists the live messages and numbers their subjects in sorted order.
 func (e *Encoder) intern(ms []Message) error {
 	e.subjects, e.ids, e.live = e.subjects[:0], e.ids[:0], e.live[:0]
 	size := 0
@@ -213,7 +256,30 @@ func (e *Encoder) intern(ms []Message) error {
 		e.ids = append(e.ids, id)
 		e.live = append(e.live, uint32(i))
 	}
+	e.sortSubjects()
 	return nil
+}
+
+// sortSubjects turns the order of first appearance into the sorted one, in which
+// neighbours share the most.
+func (e *Encoder) sortSubjects() {
+	if slices.IsSorted(e.subjects) {
+		return
+	}
+	e.rank = e.rank[:0]
+	for i := range e.subjects {
+		e.rank = append(e.rank, uint32(i))
+	}
+	slices.SortFunc(e.rank, func(a, b uint32) int { return strings.Compare(e.subjects[a], e.subjects[b]) })
+	e.sorted, e.subjects = e.subjects, e.sorted[:0]
+	e.renamed = append(e.renamed[:0], e.rank...)
+	for to, from := range e.rank {
+		e.subjects = append(e.subjects, e.sorted[from])
+		e.renamed[from] = uint32(to)
+	}
+	for i, id := range e.ids {
+		e.ids[i] = e.renamed[id]
+	}
 }
 
 // lookup tries the subject before and its successor before it asks the map.

@@ -20,22 +20,35 @@ func getFlags(c *cursor, ms []Message) {
 }
 
 func getTimes(c *cursor, b *Block, present bool) {
-	t, used := b.Accepted, false
+	n, width := len(b.Messages), 0
+	if present {
+		width = int(c.u8())
+		if c.err == nil && (width < 1 || width > 8) {
+			c.fail(ErrCorrupt, "times of %d bytes", width)
+		}
+	}
+	planes := c.bytes(width * n)
+	if c.err != nil {
+		return
+	}
+	t, top := b.Accepted, byte(0)
 	for i := range b.Messages {
-		if present {
-			d := c.varint()
-			used = used || d != 0
-			// A sum that wraps lies outside the years 1 to 9999 too.
-			t += d
-			if t < MinTime || t > MaxTime {
-				c.fail(ErrCorrupt, "message %d: time %d ms is not in the years 1 to 9999", i, t)
-				return
-			}
+		d := uint64(0)
+		for w := range width {
+			d |= uint64(planes[w*n+i]) << (8 * w)
+		}
+		if width > 0 {
+			top |= planes[(width-1)*n+i]
+		}
+		// A sum that wraps lies outside the years 1 to 9999 too.
+		if t += unzigzag(d); t < MinTime || t > MaxTime {
+			c.fail(ErrCorrupt, "message %d: time %d ms is not in the years 1 to 9999", i, t)
+			return
 		}
 		b.Messages[i].Time = t
 	}
-	if present && !used {
-		c.fail(ErrCorrupt, "a column of times without any")
+	if present && top == 0 {
+		c.fail(ErrCorrupt, "times are wider than they need to be")
 	}
 }
 
@@ -58,42 +71,38 @@ func getTTLs(c *cursor, ms []Message) {
 // getSubjects fills in the subjects and leaves in d.next the number of messages
 // of each.
 func (d *Decoder) getSubjects(c *cursor, b *Block, present bool) {
-	k := uint32(len(b.Subjects))
-	if k == 0 {
+	k, n, width := len(b.Subjects), len(d.live), 0
+	if present {
+		width = idWidth(k)
+	}
+	planes := c.bytes(width * n)
+	if c.err == nil && present != (k > 1) {
+		c.fail(ErrCorrupt, "%d subjects, and a column of subjects: %t", k, present)
+	}
+	if c.err != nil || k == 0 {
 		c.fail(ErrCorrupt, "messages, but no subject")
 		return
 	}
-	d.turn.reset(int(k))
 	d.ids = d.ids[:0]
 	d.next = append(d.next[:0], make([]uint32, k)...)
-	seen, used := uint32(0), false
-	for _, i := range d.live {
-		id := d.turn.predict()
-		if present {
-			if v := c.uvarint(); v > uint64(k) || v == uint64(id)+1 {
-				c.fail(ErrCorrupt, "message %d: subject %d of %d, or the one predicted", i, v, k)
-			} else if v > 0 {
-				id, used = uint32(v-1), true
-			}
+	for j, i := range d.live {
+		id := uint32(0)
+		for w := range width {
+			id |= uint32(planes[w*n+j]) << (8 * w)
 		}
-		switch {
-		case id > seen:
-			c.fail(ErrCorrupt, "message %d: subject %d comes before subject %d", i, id, seen)
-		case id == seen:
-			seen++
-		}
-		if c.err != nil {
+		if int(id) >= k {
+			c.fail(ErrCorrupt, "message %d: subject %d of %d", i, id, k)
 			return
 		}
-		d.turn.see(id)
 		d.ids = append(d.ids, id)
 		d.next[id]++
 		b.Messages[i].Subject = b.Subjects[id]
 	}
-	if seen != k {
-		c.fail(ErrCorrupt, "subject %d has no message", seen)
-	} else if present && !used {
-		c.fail(ErrCorrupt, "a column of subjects without any")
+	for id, count := range d.next {
+		if count == 0 {
+			c.fail(ErrCorrupt, "subject %d has no message", id)
+			return
+		}
 	}
 }
 
@@ -245,12 +254,12 @@ func (d *Decoder) getPayloads(c *cursor, b *Block, present bool) {
 	total, one, differ := 0, 0, false
 	for i := range n {
 		if present || i == 0 {
-			v := c.upTo(MaxRaw, "the length of a payload")
+			v := c.length(one, present)
 			differ = differ || i > 0 && v != one
 			one = v
 		}
-		if total += one; total > MaxRaw {
-			c.fail(ErrLimit, "the payloads are longer than %d bytes together", MaxRaw)
+		if total += one; total > c.rest() {
+			c.fail(ErrCorrupt, "payloads of %d bytes and more in %d", total, c.rest())
 			return
 		}
 		d.ends = append(d.ends, total)
@@ -277,4 +286,17 @@ func (d *Decoder) getPayloads(c *cursor, b *Block, present bool) {
 		}
 		b.Messages[m].Payload = text[begin:d.ends[p]:d.ends[p]]
 	}
+}
+
+// length reads one payload length: the difference to the one before, or itself.
+func (c *cursor) length(prev int, diff bool) int {
+	if !diff {
+		return c.upTo(MaxRaw, "the length of a payload")
+	}
+	d := c.varint()
+	if d < int64(-prev) || d > int64(MaxRaw-prev) {
+		c.fail(ErrCorrupt, "the length of a payload is %d and %d more", prev, d)
+		return 0
+	}
+	return prev + int(d)
 }

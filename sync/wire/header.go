@@ -212,6 +212,10 @@ func parseSubjects(c *cursor, count int) []string {
 	all, out, from := string(text), make([]string, n), 0
 	for i, end := range ends {
 		out[i], from = all[from:end], end
+		if i > 0 && out[i] <= out[i-1] {
+			c.fail(ErrCorrupt, "entry %d of the dictionary is not in order", i)
+			return nil
+		}
 		if err := CheckSubject(out[i]); err != nil {
 			c.fail(ErrCorrupt, "entry %d of the dictionary: %v", i, err)
 			return nil

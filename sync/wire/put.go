@@ -1,6 +1,9 @@
 package wire
 
-import "fmt"
+import (
+	"fmt"
+	"math/bits"
+)
 
 // Each put function appends one column to the body and reports whether any
 // entry differs from the default; if none does it leaves the body as it was.
@@ -18,15 +21,28 @@ func (e *Encoder) putFlags(ms []Message) bool {
 	return e.keep(start, any != 0)
 }
 
+// putTimes writes the differences in byte planes: their low bytes are noise,
+// their high bytes hardly change, and apart the two compress better.
 func (e *Encoder) putTimes(ms []Message, accepted int64) bool {
-	start, used, prev := len(e.raw), false, accepted
+	e.diffs = e.diffs[:0]
+	any, prev := uint64(0), accepted
 	for i := range ms {
-		d := ms[i].Time - prev
-		used = used || d != 0
+		d := zigzag(ms[i].Time - prev)
 		prev = ms[i].Time
-		e.raw = appendVarint(e.raw, d)
+		any |= d
+		e.diffs = append(e.diffs, d)
 	}
-	return e.keep(start, used)
+	if any == 0 {
+		return false
+	}
+	width := (bits.Len64(any) + 7) / 8
+	e.raw = append(e.raw, byte(width))
+	for shift := 0; shift < 8*width; shift += 8 {
+		for _, d := range e.diffs {
+			e.raw = append(e.raw, byte(d>>shift))
+		}
+	}
+	return true
 }
 
 func (e *Encoder) putTTLs(ms []Message) bool {
@@ -39,18 +55,16 @@ func (e *Encoder) putTTLs(ms []Message) bool {
 }
 
 func (e *Encoder) putSubjects() bool {
-	start, used := len(e.raw), false
-	e.turn.reset(len(e.subjects))
-	for _, id := range e.ids {
-		if id == e.turn.predict() {
-			e.raw = append(e.raw, 0)
-		} else {
-			used = true
-			e.raw = appendUvarint(e.raw, uint64(id)+1)
-		}
-		e.turn.see(id)
+	k := len(e.subjects)
+	if k == 1 {
+		return false
 	}
-	return e.keep(start, used)
+	for shift := 0; shift < 8*idWidth(k); shift += 8 {
+		for _, id := range e.ids {
+			e.raw = append(e.raw, byte(id>>shift))
+		}
+	}
+	return true
 }
 
 // putHeaders writes the distinct header sets and then which message has which.
@@ -151,8 +165,11 @@ func (e *Encoder) putLengths(ms []Message) bool {
 		e.raw = appendUvarint(e.raw, uint64(first))
 		return false
 	}
+	prev := 0
 	for _, i := range e.order {
-		e.raw = appendUvarint(e.raw, uint64(len(ms[i].Payload)))
+		n := len(ms[i].Payload)
+		e.raw = appendVarint(e.raw, int64(n-prev))
+		prev = n
 	}
 	return true
 }
