@@ -76,6 +76,7 @@ func (e *Encoder) Append(dst []byte, b *Block) ([]byte, error) {
 	if b.Kind == KindVoid {
 		return AppendVoid(dst, b.Header)
 	}
+	defer e.release()
 	h := b.Header
 	h.Count, h.Reason = uint64(len(b.Messages)), 0
 	if err := checkMessages(&h, b.Messages); err != nil {
@@ -95,9 +96,7 @@ func (e *Encoder) Append(dst []byte, b *Block) ([]byte, error) {
 		}
 	}
 	info.crc = crc32.Checksum(body, castagnoli)
-	dst = append(appendHeader(dst, &h, info), body...)
-	e.release()
-	return dst, nil
+	return append(appendHeader(dst, &h, info), body...), nil
 }
 
 // splitFrom is the size of columns from which they get a zstd block of their

@@ -62,15 +62,3 @@ func (f *Frame) checkBody() string {
 	}
 	return ""
 }
-
-// token reports whether s is 1 to limit characters that are safe in a subject.
-func token(s string, limit int) bool {
-	for _, c := range []byte(s) {
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_':
-		default:
-			return false
-		}
-	}
-	return 1 <= len(s) && len(s) <= limit
-}

@@ -168,7 +168,7 @@ func getSets(c *cursor, live int) [][]Pair {
 
 // skipSets checks lengths and limits of n header sets and counts their pairs.
 func skipSets(c *cursor, n int) (pairs int) {
-	size := 0
+	start := c.off
 	for i := range n {
 		p := c.upTo(MaxHeaders, "the number of headers")
 		if c.err == nil && p == 0 {
@@ -178,13 +178,13 @@ func skipSets(c *cursor, n int) (pairs int) {
 			c.fail(ErrLimit, "more than %d headers", MaxPairs)
 		}
 		for range 2 * p {
-			b := c.bytes(c.upTo(MaxHeaders, "the length of a header"))
-			size += len(b)
-		}
-		if size > MaxDict {
-			c.fail(ErrLimit, "the headers are longer than %d bytes together", MaxDict)
+			c.bytes(c.upTo(MaxHeaders, "the length of a header"))
 		}
 		if c.err != nil {
+			return 0
+		}
+		if c.off-start > MaxDict {
+			c.fail(ErrLimit, "the header sets are longer than %d bytes together", MaxDict)
 			return 0
 		}
 	}

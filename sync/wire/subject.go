@@ -3,7 +3,6 @@ package wire
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -24,26 +23,35 @@ func CheckSubject(s string) error {
 		return errors.New("subject is empty; name one such as sensors.temperature")
 	case len(s) > MaxSubject:
 		return fmt.Errorf("subject is %d bytes; the limit is %d", len(s), MaxSubject)
-	case !utf8.ValidString(s):
-		return errors.New("subject is not valid UTF-8")
 	}
-	for token := range strings.SplitSeq(s, ".") {
+	begins := true // a token
+	for i, r := range s {
 		switch {
-		case token == "":
-			return fmt.Errorf("subject %q has an empty token; write tokens separated by single dots", s)
-		case token[0] == '$':
+		case r == '.':
+			if begins {
+				return errEmptyToken(s)
+			}
+			begins = true
+			continue
+		case r == '$' && begins:
 			return fmt.Errorf("subject %q has a token that begins with $; these are reserved", s)
-		}
-	}
-	for _, r := range s {
-		switch {
 		case r == '*' || r == '>':
 			return fmt.Errorf("subject %q has a wildcard; publish to one literal subject", s)
+		case r == utf8.RuneError && !utf8.ValidString(s[i:]):
+			return fmt.Errorf("subject %q is not valid UTF-8", s)
 		case unicode.IsSpace(r) || unicode.IsControl(r):
 			return fmt.Errorf("subject %q has white space or a control character", s)
 		}
+		begins = false
+	}
+	if begins {
+		return errEmptyToken(s)
 	}
 	return nil
+}
+
+func errEmptyToken(s string) error {
+	return fmt.Errorf("subject %q has an empty token; write tokens separated by single dots", s)
 }
 
 // MaxID is the longest publisher id, in bytes.
@@ -65,11 +73,12 @@ func CheckID(s string) error {
 	return nil
 }
 
-var deviceID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+// MaxDevice is the longest device id, in bytes.
+const MaxDevice = 64
 
 // CheckDevice reports why s is not a device id.
 func CheckDevice(s string) error {
-	if !deviceID.MatchString(s) {
+	if !token(s, MaxDevice) {
 		return fmt.Errorf("device id %q is not 1 to 64 of A-Z a-z 0-9 _ -", s)
 	}
 	return nil
@@ -105,4 +114,16 @@ func validHeaderName(s string) bool {
 		}
 	}
 	return s != ""
+}
+
+// token reports whether s is 1 to limit characters that are safe in a subject.
+func token(s string, limit int) bool {
+	for _, c := range []byte(s) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_':
+		default:
+			return false
+		}
+	}
+	return 1 <= len(s) && len(s) <= limit
 }
