@@ -1,0 +1,481 @@
+package uplink
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fieldpost/fieldpost/sync/wire"
+)
+
+const (
+	sweepEvery = time.Second
+	strayEvery = time.Second     // a device is told so often that its session is unknown
+	probeEvery = 5 * time.Second // so often an open is let through to a failing ledger
+	downFor    = 30 * time.Second
+	maxOpen    = 128 << 10 // bytes of an open request
+	maxProcess = 64        // bytes of wire.Open.Process
+	maxToken   = 256       // bytes of a confirmed token
+)
+
+// recvDevice is one device with a session or with blocks that wait.
+type recvDevice struct {
+	id       string
+	sessions []*recvSession // oldest first
+	flows    map[wire.Flow]*recvFlow
+	queued   int64 // bytes held for the ledger
+
+	opens      float64 // token bucket
+	opensAt    time.Time
+	strayAt    time.Time
+	aloneUntil time.Time
+}
+
+// recvSession is one session of a device's process.
+type recvSession struct {
+	id      wire.SessionID
+	device  *recvDevice
+	process string
+	fifo    bool
+	idle    time.Duration
+	heard   time.Time
+	counter uint64 // of the last frame taken in
+	queued  int    // block bytes that wait for the ledger
+	blocks  int    // and their number
+	more    int    // flows that were not announced
+	ended   bool
+	at      int // place in Receiver.order
+
+	// While it opens.
+	opening bool
+	request uint64
+	asked   *wire.Open
+	waiting int // announced flows whose state is not known yet
+
+	flows    []*attached // in order of first use
+	byFlow   map[wire.Flow]*attached
+	dirty    bool        // is in Receiver.dirty
+	pinged   bool        // a ping waits for its ack
+	changed  []*attached // to be told by the next ack
+	unpinged []*attached // told since the last ping: told again by its ack, in case that an ack was lost
+}
+
+// attached is a session's interest in a flow.
+type attached struct {
+	s        *recvSession
+	f        *recvFlow
+	sent     bool // the session sent a block of it
+	changed  bool // is in s.changed
+	unpinged bool // is in s.unpinged
+}
+
+func (r *Receiver) device(id string) *recvDevice {
+	d := r.devices[id]
+	if d == nil && len(r.devices) < r.cfg.MaxDevices {
+		d = &recvDevice{id: id, flows: map[wire.Flow]*recvFlow{}, opens: float64(r.cfg.OpenBurst), opensAt: r.now}
+		r.devices[id] = d
+	}
+	return d
+}
+
+// mayOpen is a token bucket.
+func (r *Receiver) mayOpen(d *recvDevice) bool {
+	gained := float64(r.now.Sub(d.opensAt)) / float64(r.cfg.OpenEvery)
+	d.opens, d.opensAt = min(float64(r.cfg.OpenBurst), d.opens+max(gained, 0)), r.now
+	if d.opens < 1 {
+		return false
+	}
+	d.opens--
+	return true
+}
+
+func (r *Receiver) open(ev RecvOpen) {
+	o := new(wire.Open)
+	refuse := func(code, format string, a ...any) {
+		r.do(DoReply{Request: ev.Request, Device: ev.Device, Open: o, Err: &wire.SessionError{Code: code, Detail: fmt.Sprintf(format, a...)}})
+	}
+	d := r.device(ev.Device)
+	switch {
+	case d == nil:
+		refuse(wire.CodeUnavailable, "this hub instance knows %d devices already", len(r.devices))
+		return
+	case !r.mayOpen(d):
+		refuse(wire.CodeRefused, "too many sessions opened; one every %s is allowed", r.cfg.OpenEvery)
+		return
+	case r.stopping:
+		refuse(wire.CodeStopping, "this hub instance is shutting down")
+		return
+	case len(ev.Data) > maxOpen:
+		refuse(wire.CodeRefused, "an open request of %d bytes; the limit is %d", len(ev.Data), maxOpen)
+		return
+	}
+	if err := json.Unmarshal(ev.Data, o); err != nil {
+		o = new(wire.Open)
+		refuse(wire.CodeProtocol, "the open request is not understood: %v", err)
+		return
+	}
+	if err := r.checkOpen(o); err != nil {
+		refuse(err.Code, "%s", err.Detail)
+		return
+	}
+	if r.now.Before(r.downUntil) {
+		if r.now.Before(r.probeAt) {
+			refuse(wire.CodeUnavailable, "the hub cannot store at present")
+			return
+		}
+		r.probeAt = r.now.Add(probeEvery)
+	}
+	r.makeRoom(d, o.Process)
+	r.begin(d, ev, o)
+}
+
+// checkOpen reports why o is refused.
+func (r *Receiver) checkOpen(o *wire.Open) *wire.SessionError {
+	bad := func(code, format string, a ...any) *wire.SessionError {
+		return &wire.SessionError{Code: code, Detail: fmt.Sprintf(format, a...)}
+	}
+	switch {
+	case o.Protocol != wire.Protocol:
+		return bad(wire.CodeProtocol, "session protocol %d; this hub speaks %d, upgrade the older side", o.Protocol, wire.Protocol)
+	case o.HubID != "" && o.HubID != r.cfg.HubID:
+		return bad(wire.CodeWrongHub, "this is hub %s, not %.64q", r.cfg.HubID, o.HubID)
+	case o.Process == "" || len(o.Process) > maxProcess:
+		return bad(wire.CodeProtocol, "process is not 1 to %d bytes", maxProcess)
+	case o.Order != "" && o.Order != "fifo" && o.Order != "fresh-first":
+		return bad(wire.CodeProtocol, "order %.64q is not one of fifo, fresh-first", o.Order)
+	}
+	for _, f := range o.Flows {
+		if !f.Lane.Valid() || f.Epoch.IsZero() || f.Base == 0 || f.First < f.Base || f.Last < f.First {
+			return bad(wire.CodeProtocol, "flow %s %d ≤ %d ≤ %d makes no sense", f.Flow, f.Base, f.First, f.Last)
+		}
+	}
+	return nil
+}
+
+// makeRoom ends the older session of the process, and, if the device has too
+// many, the one that was silent for longest.
+func (r *Receiver) makeRoom(d *recvDevice, process string) {
+	for _, s := range slices.Clone(d.sessions) {
+		if s.process == process {
+			r.end(s, wire.CodeReplaced, "a newer session of the same process")
+		}
+	}
+	for len(d.sessions) >= r.cfg.MaxSessions {
+		oldest := slices.MinFunc(d.sessions, func(a, b *recvSession) int { return a.heard.Compare(b.heard) })
+		r.end(oldest, wire.CodeReplaced, fmt.Sprintf("a newer session; a device can have %d", r.cfg.MaxSessions))
+	}
+}
+
+func (r *Receiver) begin(d *recvDevice, ev RecvOpen, o *wire.Open) {
+	s := &recvSession{
+		id: ev.Session, device: d, process: o.Process, fifo: o.Order != "fresh-first",
+		idle: r.cfg.Idle, heard: r.now, opening: true, request: ev.Request, asked: o,
+		byFlow: map[wire.Flow]*attached{},
+	}
+	if o.Class == "metered" {
+		s.idle = r.cfg.MeteredIdle
+	}
+	d.sessions = append(d.sessions, s)
+	r.sessions[s.id] = s
+	s.at, r.order = len(r.order), append(r.order, s)
+	for _, held := range o.Flows[:min(len(o.Flows), r.cfg.MaxFlows)] {
+		if s.byFlow[held.Flow] != nil {
+			continue
+		}
+		f := r.attach(s, held.Flow).f
+		f.openers = append(f.openers, s)
+		s.waiting++
+		r.refresh(f)
+	}
+	if s.waiting == 0 {
+		r.opened(s)
+	}
+}
+
+// attach notes that s is interested in a flow.
+func (r *Receiver) attach(s *recvSession, flow wire.Flow) *attached {
+	if a := s.byFlow[flow]; a != nil {
+		return a
+	}
+	f := s.device.flows[flow]
+	if f == nil {
+		f = &recvFlow{device: s.device, flow: flow}
+		s.device.flows[flow] = f
+	}
+	a := &attached{s: s, f: f}
+	s.flows, s.byFlow[flow] = append(s.flows, a), a
+	f.attached = append(f.attached, a)
+	return a
+}
+
+// opened answers the request: every announced flow has been read.
+func (r *Receiver) opened(s *recvSession) {
+	s.opening, s.heard = false, r.now
+	received := make([]wire.FlowReceived, 0, len(s.flows))
+	for _, a := range s.flows {
+		received = append(received, wire.FlowReceived{Flow: a.f.flow, Ranges: a.f.received})
+	}
+	r.do(DoReply{Request: s.request, Device: s.device.id, Session: s.id, Open: s.asked, Received: received})
+	s.asked = nil
+}
+
+func (r *Receiver) frame(ev RecvFrame) {
+	f, err := wire.ParseFrame(ev.Data)
+	if err != nil {
+		r.do(DoCount{ev.Device, CountMalformed})
+		return
+	}
+	s := r.sessions[f.Session]
+	if s == nil || s.device.id != ev.Device || s.opening {
+		r.stray(ev.Device, f.Session)
+		return
+	}
+	if r.stopping {
+		r.do(DoCount{ev.Device, CountStopping})
+		return
+	}
+	if f.Counter <= s.counter {
+		r.do(DoCount{ev.Device, CountRepeated})
+		return
+	}
+	if f.Counter != s.counter+1 {
+		r.end(s, wire.CodeGap, fmt.Sprintf("frame %d follows %d", f.Counter, s.counter))
+		return
+	}
+	s.counter, s.heard = f.Counter, r.now
+	if len(s.changed) > 0 {
+		r.soil(s) // changes from before its first frame
+	}
+	switch f.Type {
+	case wire.FrameBlock:
+		r.block(s, f.Body)
+	case wire.FramePing:
+		s.pinged = true
+		r.soil(s)
+	case wire.FrameConfirm:
+		if len(f.Body) > maxToken {
+			r.end(s, wire.CodeProtocol, fmt.Sprintf("a token of %d bytes", len(f.Body)))
+			return
+		}
+		r.do(DoConfirm{s.device.id, string(f.Body)})
+	case wire.FrameDrained:
+		r.drained(s, f.Body)
+	case wire.FrameBye:
+		r.leave(s)
+		r.do(DoEnd{Device: s.device.id, Session: s.id})
+	default:
+		r.end(s, wire.CodeProtocol, fmt.Sprintf("frame type %d", f.Type))
+	}
+}
+
+// stray answers a frame of a session that is not known here, so that its agent
+// need not wait for silence to notice.
+func (r *Receiver) stray(device string, id wire.SessionID) {
+	r.do(DoCount{device, CountStray})
+	d := r.devices[device]
+	if d == nil || r.now.Sub(d.strayAt) < strayEvery {
+		return
+	}
+	d.strayAt = r.now
+	r.do(DoEnd{Device: device, Session: id, Stray: true, Err: &wire.SessionError{
+		Code: wire.CodeIdle, Detail: "this hub instance does not know the session, or no longer",
+	}})
+}
+
+func (r *Receiver) block(s *recvSession, data []byte) {
+	if len(data) > r.cfg.MaxBlock {
+		r.end(s, wire.CodeRefused, fmt.Sprintf("a block of %d bytes; the limit is %d", len(data), r.cfg.MaxBlock))
+		return
+	}
+	h, err := wire.ParseHeader(data)
+	if err == nil && (h.First < max(h.Base, 1) || h.Count == 0 || h.Last() < h.First || !h.Lane.Valid()) {
+		err = fmt.Errorf("%s %d-%d from base %d: %w", h.Flow, h.First, h.Last(), h.Base, wire.ErrCorrupt)
+	}
+	switch {
+	case errors.Is(err, wire.ErrVersion):
+		r.end(s, wire.CodeProtocol, err.Error())
+		return
+	case err != nil:
+		r.end(s, wire.CodeCorrupt, err.Error())
+		return
+	}
+	held, n := s.device.queued, len(data)
+	switch {
+	case s.blocks > 0 && s.queued+n > r.cfg.Window, s.blocks >= r.cfg.MaxBlocks:
+		r.end(s, wire.CodeRefused, fmt.Sprintf("%d blocks and %d bytes in flight; the window is %d bytes", s.blocks+1, s.queued+n, r.cfg.Window))
+		return
+	case held > 0 && held+int64(n) > int64(r.cfg.MaxSessions*r.cfg.Window), r.queued+int64(n) > r.cfg.MaxQueued:
+		r.end(s, wire.CodeUnavailable, "too much waits to be stored; try again later")
+		return
+	}
+	if s.byFlow[h.Flow] == nil {
+		if s.more++; s.more > r.cfg.MaxFlows {
+			r.end(s, wire.CodeRefused, fmt.Sprintf("more than %d flows that were not announced", r.cfg.MaxFlows))
+			return
+		}
+	}
+	a := r.attach(s, h.Flow)
+	a.sent = true
+	r.arrive(a.f, &recvBlock{s: s, header: h.Range(), base: h.Base, void: h.Reason, data: data, arrived: r.now})
+}
+
+// drained forgets the flows of an epoch of which nothing more will come.
+func (r *Receiver) drained(s *recvSession, body []byte) {
+	var e wire.Epoch
+	if copy(e[:], body) != len(body) || len(body) != len(e) || e.IsZero() {
+		r.end(s, wire.CodeProtocol, fmt.Sprintf("%d bytes are not an epoch", len(body)))
+		return
+	}
+	s.flows = slices.DeleteFunc(s.flows, func(a *attached) bool {
+		if a.f.flow.Epoch != e || a.f.busy() {
+			return false
+		}
+		r.detach(a)
+		return true
+	})
+	r.do(DoClose{s.device.id, e})
+}
+
+// detach undoes attach, but for s.flows.
+func (r *Receiver) detach(a *attached) {
+	delete(a.s.byFlow, a.f.flow)
+	forget := func(list []*attached) []*attached {
+		return slices.DeleteFunc(list, func(b *attached) bool { return b == a })
+	}
+	a.s.changed, a.s.unpinged, a.f.attached = forget(a.s.changed), forget(a.s.unpinged), forget(a.f.attached)
+	r.release(a.f)
+}
+
+// end ends a session for a reason. What it still has to be told of the ledger
+// goes first; its blocks that wait are stored all the same.
+func (r *Receiver) end(s *recvSession, code, detail string) {
+	if s.ended {
+		return
+	}
+	e := &wire.SessionError{Code: code, Detail: detail}
+	opening := s.opening
+	if !opening && len(s.changed) > 0 {
+		r.ack(s)
+	}
+	r.leave(s)
+	if opening {
+		r.do(DoReply{Request: s.request, Device: s.device.id, Open: s.asked, Err: e})
+		return
+	}
+	r.do(DoEnd{Device: s.device.id, Session: s.id, Err: e})
+}
+
+// leave forgets a session.
+func (r *Receiver) leave(s *recvSession) {
+	s.ended, s.pinged = true, false
+	is := func(o *recvSession) bool { return o == s }
+	s.device.sessions = slices.DeleteFunc(s.device.sessions, is)
+	delete(r.sessions, s.id)
+	last := len(r.order) - 1
+	r.order[s.at], r.order[last].at = r.order[last], s.at
+	r.order[last], r.order = nil, r.order[:last]
+	s.changed, s.unpinged = nil, nil
+	for _, a := range s.flows {
+		a.f.openers = slices.DeleteFunc(a.f.openers, is)
+		r.detach(a)
+	}
+	s.flows = nil
+}
+
+// soil notes that an ack is due. A session that has sent nothing yet may not
+// listen yet either.
+func (r *Receiver) soil(s *recvSession) {
+	if !s.dirty && s.counter > 0 && !s.ended {
+		s.dirty = true
+		r.dirty = append(r.dirty, s)
+	}
+}
+
+// tell puts the flow's received set into the session's next ack.
+func (r *Receiver) tell(a *attached) {
+	if a.s.opening {
+		return // the reply will say it
+	}
+	if !a.changed {
+		a.changed = true
+		a.s.changed = append(a.s.changed, a)
+	}
+	r.soil(a.s)
+}
+
+func (r *Receiver) ackAll() {
+	for _, s := range r.dirty {
+		s.dirty = false
+		if !s.ended {
+			r.ack(s)
+		}
+	}
+	clear(r.dirty)
+	r.dirty = r.dirty[:0]
+}
+
+func (r *Receiver) ack(s *recvSession) {
+	ack := wire.Ack{Counter: s.counter}
+	for _, a := range s.changed {
+		ack.Flows = append(ack.Flows, wire.FlowReceived{Flow: a.f.flow, Ranges: a.f.received})
+	}
+	for _, a := range s.unpinged {
+		if s.pinged && !a.changed {
+			ack.Flows = append(ack.Flows, wire.FlowReceived{Flow: a.f.flow, Ranges: a.f.received})
+		}
+		a.unpinged = a.unpinged && !s.pinged
+	}
+	if s.pinged {
+		s.unpinged = s.unpinged[:0]
+	}
+	for _, a := range s.changed {
+		a.changed = false
+		if !s.pinged && !a.unpinged {
+			a.unpinged = true
+			s.unpinged = append(s.unpinged, a)
+		}
+	}
+	s.changed, s.pinged = s.changed[:0], false
+	r.do(DoAck{s.device.id, s.id, ack})
+}
+
+// sweep ends what was silent or waited for too long.
+func (r *Receiver) sweep() {
+	for _, s := range slices.Clone(r.order) {
+		switch quiet := r.now.Sub(s.heard); {
+		case s.ended:
+		case s.opening && quiet >= r.cfg.OpenTimeout:
+			r.failing(true)
+			r.end(s, wire.CodeUnavailable, "the hub could not read its ledger in time")
+		case !s.opening && quiet >= s.idle:
+			r.end(s, wire.CodeIdle, fmt.Sprintf("nothing heard for %s", s.idle))
+		}
+	}
+	r.giveUp()
+	for id, d := range r.devices { // the order does not matter: nothing comes of it
+		idle := len(d.sessions) == 0 && len(d.flows) == 0 && r.now.After(d.aloneUntil)
+		if idle && r.now.Sub(d.opensAt) > time.Duration(r.cfg.OpenBurst)*r.cfg.OpenEvery {
+			delete(r.devices, id)
+		}
+	}
+}
+
+// failing notes that the ledger takes nothing at present, or cannot even be read.
+func (r *Receiver) failing(reads bool) {
+	r.downReads = reads
+	if !r.now.Before(r.downUntil) {
+		r.probeAt = r.now.Add(probeEvery)
+	}
+	r.downUntil = r.now.Add(downFor)
+}
+
+func (r *Receiver) stop(ev RecvStop) {
+	r.stopping = true
+	for _, s := range slices.Clone(r.order) {
+		if ev.Now || s.opening {
+			r.end(s, wire.CodeStopping, "this hub instance is shutting down")
+		}
+	}
+}
