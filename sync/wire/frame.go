@@ -4,8 +4,8 @@ import "fmt"
 
 // Limits of a session's binary messages.
 const (
-	MaxToken    = 64 // bytes of a session token
-	MaxAckFlows = 64 // flows in one ack
+	MaxToken    = 128 // bytes of a session token
+	MaxAckFlows = 64  // flows in one ack
 	maxCode     = 32 // bytes of a SessionError's code
 	maxDetail   = 512
 )
@@ -55,8 +55,8 @@ func (f *Frame) checkBody() string {
 		return fmt.Sprintf("type %d has no body; %d bytes follow", f.Type, n)
 	case f.Type == FrameBlock && n == 0:
 		return "a block frame without a block"
-	case f.Type == FrameConfirm && !token(string(f.Body), MaxToken):
-		return fmt.Sprintf("a token of %d bytes is not 1 to %d of A-Z a-z 0-9 _ -", n, MaxToken)
+	case f.Type == FrameConfirm && !dotted(string(f.Body), MaxToken):
+		return fmt.Sprintf("a token of %d bytes is not 1 to %d of A-Z a-z 0-9 . _ -", n, MaxToken)
 	case f.Type == FrameDrained && (n != epochSize || Epoch(f.Body).IsZero()):
 		return fmt.Sprintf("%d bytes are not the epoch that is drained", n)
 	}

@@ -14,6 +14,7 @@ const (
 	MaxFlows     = 256      // flows in an open request and its reply
 	MaxLabels    = 32
 	maxLabelKey  = 64
+	maxName      = 64       // bytes of what may become a token of a subject
 	maxText      = 255 // bytes of a label's value and other texts for people
 )
 
@@ -36,15 +37,15 @@ func (o *Open) check() error {
 		return fmt.Errorf("protocol %d; it begins at 1", o.Protocol)
 	case !printable(o.Version, maxText):
 		return errText("version")
-	case !token(o.Process, MaxToken):
+	case !token(o.Process, maxName):
 		return errToken("process")
-	case o.HubID != "" && !token(o.HubID, MaxToken):
+	case o.HubID != "" && !token(o.HubID, maxName):
 		return errToken("hub_id")
-	case o.Token != "" && !token(o.Token, MaxToken):
-		return errToken("token")
+	case o.Token != "" && !dotted(o.Token, MaxToken):
+		return errDotted("token", MaxToken)
 	case o.Order != "fifo" && o.Order != "fresh-first":
 		return errors.New("order is neither fifo nor fresh-first")
-	case o.Class != "" && !token(o.Class, MaxToken):
+	case o.Class != "" && !token(o.Class, maxName):
 		return errToken("class")
 	case len(o.Flows) > MaxFlows:
 		return fmt.Errorf("%d flows; the limit is %d", len(o.Flows), MaxFlows)
@@ -82,7 +83,7 @@ func (r *OpenReply) check() error {
 		return errors.New("not exactly one of error and session")
 	case !printable(r.Notice, maxText):
 		return errText("notice")
-	case r.HubID != "" && !token(r.HubID, MaxToken):
+	case r.HubID != "" && !token(r.HubID, maxName):
 		return errToken("hub_id")
 	case r.Error != nil:
 		if r.Error.Code == "" || !printable(r.Error.Code, maxCode) || !printable(r.Error.Detail, maxDetail) {
@@ -93,12 +94,12 @@ func (r *OpenReply) check() error {
 		return fmt.Errorf("protocol %d was not offered", r.Protocol)
 	case r.Session.IsZero():
 		return errors.New("the session is zero")
-	case !token(r.Instance, MaxToken):
+	case !token(r.Instance, maxName):
 		return errToken("instance")
 	case r.HubID == "":
 		return errToken("hub_id")
-	case r.Token != "" && !token(r.Token, MaxToken):
-		return errToken("token")
+	case r.Token != "" && !dotted(r.Token, MaxToken):
+		return errDotted("token", MaxToken)
 	case r.MaxPayload < 1 || r.Window < 1:
 		return fmt.Errorf("max_payload %d and window %d must both be more than 0", r.MaxPayload, r.Window)
 	case len(r.Received) > MaxFlows:
@@ -133,9 +134,9 @@ func (h *Heartbeat) check() error {
 	switch {
 	case !printable(h.Version, maxText):
 		return errText("version")
-	case !token(h.Process, MaxToken):
+	case !token(h.Process, maxName):
 		return errToken("process")
-	case h.Class != "" && !token(h.Class, MaxToken):
+	case h.Class != "" && !token(h.Class, maxName):
 		return errToken("class")
 	case h.Every < 1 || h.Every > maxEvery:
 		return fmt.Errorf("every %d s is not in 1 to %d", h.Every, maxEvery)
@@ -160,7 +161,7 @@ func (h *Heartbeat) check() error {
 		}
 	}
 	for reason := range h.Dropped {
-		if !token(reason, MaxToken) { // a newer agent may know more reasons
+		if !token(reason, maxName) { // a newer agent may know more reasons
 			return errToken("a reason in dropped")
 		}
 	}
@@ -177,8 +178,8 @@ func checkLabels(labels map[string]string) error {
 		return fmt.Errorf("%d labels; the limit is %d", len(labels), MaxLabels)
 	}
 	for k, v := range labels {
-		if !validHeaderName(k) || len(k) > maxLabelKey {
-			return fmt.Errorf("label %.80q is not a name of 1 to %d letters, digits and -_.", k, maxLabelKey)
+		if !dotted(k, maxLabelKey) {
+			return errDotted(fmt.Sprintf("the label %.80q", k), maxLabelKey)
 		}
 		if !printable(v, maxText) {
 			return errText("the value of label " + k)
@@ -203,5 +204,9 @@ func errText(what string) error {
 }
 
 func errToken(what string) error {
-	return fmt.Errorf("%s is not 1 to %d of A-Z a-z 0-9 _ -", what, MaxToken)
+	return fmt.Errorf("%s is not 1 to %d of A-Z a-z 0-9 _ -", what, maxName)
+}
+
+func errDotted(what string, limit int) error {
+	return fmt.Errorf("%s is not 1 to %d of A-Z a-z 0-9 . _ -", what, limit)
 }

@@ -88,7 +88,7 @@ func CheckDevice(s string) error {
 func CheckHeaders(hs []Pair) error {
 	n := 0
 	for _, h := range hs {
-		if !validHeaderName(h.Key) {
+		if !dotted(h.Key, MaxHeaders) {
 			return fmt.Errorf("header name %q is not a token of letters, digits and -_.", h.Key)
 		}
 		if low := strings.ToLower(h.Key); strings.HasPrefix(low, "nats-") || strings.HasPrefix(low, "fieldpost-") {
@@ -105,22 +105,16 @@ func CheckHeaders(hs []Pair) error {
 	return nil
 }
 
-func validHeaderName(s string) bool {
+// token reports whether s is 1 to limit characters that are safe as a token of a subject.
+func token(s string, limit int) bool {
+	return dotted(s, limit) && !strings.Contains(s, ".")
+}
+
+// dotted is token with dots.
+func dotted(s string, limit int) bool {
 	for _, c := range []byte(s) {
 		switch {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_', c == '.':
-		default:
-			return false
-		}
-	}
-	return s != ""
-}
-
-// token reports whether s is 1 to limit characters that are safe in a subject.
-func token(s string, limit int) bool {
-	for _, c := range []byte(s) {
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_':
 		default:
 			return false
 		}
