@@ -1,24 +1,275 @@
 package uplink
 
-import "context"
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/fieldpost/fieldpost/sync/wire"
+)
 
 // Uplink runs one device's sessions with its hub.
-type Uplink struct{ cfg Config }
+type Uplink struct {
+	cfg Config
 
-// New returns an uplink; Run does its work.
-func New(cfg Config) *Uplink { return &Uplink{cfg: cfg} }
+	kick, changed, reset chan struct{} // capacity 1: wake Run
 
-// Run sends until ctx ends; it returns when nothing of it runs any more.
-func (u *Uplink) Run(ctx context.Context) error { panic("uplink: run") }
+	mu     sync.Mutex
+	status Status // guarded by mu; written by Run
+}
 
-// Kick retries at once: the host's link has come up.
-func (u *Uplink) Kick() {}
+// New returns an uplink; Run does its work. It panics if a required part of cfg
+// is missing.
+func New(cfg Config) *Uplink {
+	if cfg.Source == nil || cfg.Pins == nil || cfg.Dialer == nil || wire.CheckDevice(cfg.Device) != nil {
+		panic("uplink: Config needs Device, Source, Pins and Dialer")
+	}
+	cfg.Process = cmp.Or(cfg.Process, wire.NewEpoch().String())
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Class == nil {
+		cfg.Class = func() string { return "" }
+	}
+	if cfg.Heartbeat == nil {
+		cfg.Heartbeat = func() wire.Heartbeat { return wire.Heartbeat{} }
+	}
+	cfg.Hooks.fill()
+	return &Uplink{
+		cfg:     cfg,
+		kick:    make(chan struct{}, 1),
+		changed: make(chan struct{}, 1),
+		reset:   make(chan struct{}, 1),
+		status:  Status{Since: cfg.Now()},
+	}
+}
 
-// Changed sends a heartbeat soon: the agent's state has changed.
-func (u *Uplink) Changed() {}
+// Kick retries at once: the host's link has come up. What seems to be open is
+// probed.
+func (u *Uplink) Kick() { wake(u.kick) }
 
-// Status is the current state, for people.
-func (u *Uplink) Status() Status { return Status{} }
+// Changed sends a heartbeat soon: the agent's state, or the class of its link,
+// has changed.
+func (u *Uplink) Changed() { wake(u.changed) }
 
 // ResetHub forgets the pinned hub: the next one that answers is accepted.
-func (u *Uplink) ResetHub() error { return nil }
+func (u *Uplink) ResetHub() error {
+	if err := u.cfg.Pins.SetHubID(""); err != nil {
+		return fmt.Errorf("uplink: forget the hub: %w", err)
+	}
+	wake(u.reset)
+	return nil
+}
+
+// Status is the current state, for people.
+func (u *Uplink) Status() Status {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.status
+}
+
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// run is one call of Run. All of it is owned by that goroutine.
+type run struct {
+	*Uplink
+	sender *Sender
+	todo   []Event     // to be stepped before anything else
+	conn   *connection // being dialled or up; nil: none
+	up     bool        // of the last step
+	quiet  quieter
+
+	arrivals chan arrival // from conn's goroutines, and from those of former ones
+	wg       sync.WaitGroup
+
+	timer *time.Timer // for the sender's deadline
+	beat  *time.Timer // for the next heartbeat
+}
+
+// Run sends until ctx ends, then says goodbye to the hub; it returns when
+// nothing of it runs any more.
+func (u *Uplink) Run(ctx context.Context) error {
+	r := &run{
+		Uplink: u,
+		sender: NewSender(SenderConfig{
+			Version: u.cfg.Version, Process: u.cfg.Process, Labels: u.cfg.Labels, Class: u.cfg.Class,
+			HubID: u.cfg.Pins.HubID(), Token: u.cfg.Pins.Token(),
+			Window: u.cfg.Window, Rand: u.cfg.Rand,
+		}),
+		arrivals: make(chan arrival, 64),
+		timer:    time.NewTimer(0),
+		beat:     time.NewTimer(time.Hour),
+		quiet:    quieter{log: u.cfg.Log, since: u.cfg.Now()},
+	}
+	defer r.timer.Stop()
+	defer r.beat.Stop()
+	r.spooled()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case a := <-r.arrivals:
+			r.arrived(a)
+		case <-u.cfg.Source.Updates():
+			r.spooled()
+		case <-r.timer.C:
+			r.ticked()
+		case <-r.beat.C:
+			r.heartbeat()
+		case <-u.changed:
+			r.heartbeat()
+		case <-u.kick:
+			r.step(Kicked{})
+		case <-u.reset:
+			r.step(HubReset{})
+		}
+	}
+	r.step(Stopped{})
+	r.wg.Wait()
+	return nil
+}
+
+// spooled tells the sender what is held. The epoch is asked for after the flows:
+// one that is current then may be listed, but none that is listed becomes current.
+func (r *run) spooled() {
+	ev := Spooled{Flows: r.cfg.Source.Flows()}
+	if r.cfg.Epoch != nil {
+		ev.Current, ev.Known = r.cfg.Epoch(), true
+	}
+	r.step(ev)
+}
+
+// ticked looks at what has arrived first: a hub is not silent whose acks wait.
+func (r *run) ticked() {
+	for range len(r.arrivals) {
+		r.arrived(<-r.arrivals)
+	}
+	if r.conn != nil && r.conn.link != nil {
+		if at := r.conn.link.Progress(); !at.IsZero() {
+			r.step(Progressed{at})
+		}
+	}
+	r.step(Ticked{})
+}
+
+// arrived takes in an event of the present connection.
+func (r *run) arrived(a arrival) {
+	if a.conn != r.conn {
+		return
+	}
+	if a.link != nil {
+		a.conn.link = a.link
+	}
+	r.cfg.Hooks.Received(a.bytes)
+	if _, gone := a.event.(Unlinked); gone {
+		r.conn = nil
+	}
+	r.step(a.event)
+}
+
+// step feeds the sender and does what it asks for, until nothing is left.
+func (r *run) step(ev Event) {
+	r.todo = append(r.todo, ev)
+	for len(r.todo) > 0 {
+		ev, r.todo = r.todo[0], r.todo[1:]
+		for _, a := range r.sender.Step(r.cfg.Now(), ev) {
+			r.do(a)
+		}
+	}
+	r.report()
+	if d := r.sender.Deadline(); !d.IsZero() {
+		r.timer.Reset(max(d.Sub(r.cfg.Now()), 0))
+	}
+}
+
+func (r *run) do(a Action) {
+	switch a := a.(type) {
+	case Dial:
+		r.conn = r.dial()
+	case Hangup:
+		r.conn.hangup()
+		r.conn = nil
+	case SendOpen:
+		r.open(a.Open)
+	case SendFrame:
+		r.send(wire.FrameSubject(a.Instance, r.cfg.Device), wire.AppendFrame(nil, a.Frame))
+		if a.Frame.Type == wire.FrameBye {
+			r.conn.finish()
+		}
+	case Load:
+		data, err := r.cfg.Source.Read(a.Flow, a.From)
+		r.todo = append(r.todo, Loaded{a.Flow, a.From, data, err})
+	case MarkReceived:
+		if err := r.cfg.Source.Received(a.Flow, a.Set); err != nil {
+			r.quiet.say("the spool could not take an ack; it is told again", err)
+		}
+	case PinHub:
+		r.pin(a.ID)
+	case SaveToken:
+		if err := r.cfg.Pins.SetToken(a.Token); err != nil {
+			r.quiet.say("the session token is not durable", err)
+			return
+		}
+		r.todo = append(r.todo, TokenSaved(a))
+	case Notice:
+		r.cfg.Log.Warn("the hub says", "notice", a.Text)
+	case Redelivered:
+		r.cfg.Hooks.Redelivered(1)
+	case Rewound:
+		r.cfg.Hooks.Rewound(a.Messages)
+		r.quiet.say("the hub has lost messages that it had acked and that are no longer held here", errors.New("hub_rewound"))
+	case Sampled:
+		r.cfg.Hooks.RTT(a.RTT)
+	}
+}
+
+func (r *run) pin(id string) {
+	if err := r.cfg.Pins.SetHubID(id); err != nil {
+		r.quiet.say("the hub's id is not durable", err)
+		return
+	}
+	r.cfg.Log.Info("this is the hub from now on", "hub_id", id)
+}
+
+// send hands a message to the connection.
+func (r *run) send(subject string, data []byte) {
+	r.cfg.Hooks.Sent(len(data))
+	r.conn.send(subject, data)
+}
+
+// report publishes the status and tells of transitions.
+func (r *run) report() {
+	up, problem := r.sender.Up(), r.sender.Problem()
+	st := Status{Up: up, Since: r.status.Since, RTT: r.sender.RTT()}
+	if up {
+		st.Hub = r.conn.link.Server() + " (" + r.sender.Instance() + ")"
+	}
+	if problem != nil {
+		st.LastError = problem.Error()
+	}
+	if up != r.up {
+		st.Since = r.cfg.Now()
+	}
+	r.mu.Lock()
+	r.status = st
+	r.mu.Unlock()
+	r.quiet.link(st, r.cfg.Now())
+	if up != r.up {
+		r.up = up
+		r.cfg.Hooks.Transition(up)
+		if up {
+			r.heartbeat()
+		}
+	}
+}

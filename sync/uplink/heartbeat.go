@@ -1,0 +1,36 @@
+package uplink
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/fieldpost/fieldpost/sync/wire"
+)
+
+// How often a heartbeat is sent, by the class of the link.
+const (
+	beatEvery        = 30 * time.Second
+	beatEveryMetered = 5 * time.Minute
+)
+
+// heartbeat reports the agent's state if a session is open; the next one starts
+// with a heartbeat anyway.
+func (r *run) heartbeat() {
+	if !r.sender.Up() {
+		return
+	}
+	every := beatEvery
+	if r.cfg.Class() == "metered" {
+		every = beatEveryMetered
+	}
+	r.beat.Reset(every)
+	h := r.cfg.Heartbeat()
+	h.Version, h.Process, h.Labels, h.Class = r.cfg.Version, r.cfg.Process, r.cfg.Labels, r.cfg.Class()
+	h.Every = int(every / time.Second)
+	data, err := json.Marshal(h)
+	if err != nil {
+		r.quiet.say("no heartbeat", err)
+		return
+	}
+	r.send(wire.UpSubject(r.cfg.Device), data)
+}
