@@ -2,6 +2,7 @@ package conf
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -64,4 +65,17 @@ func (o Origins) of(key string) string {
 		}
 	}
 	return "default"
+}
+
+var position = regexp.MustCompile(`:\d+:\d+$`)
+
+// Files lists what the values came from: files and variables, no defaults.
+func (o Origins) Files() []string {
+	seen := map[string]bool{}
+	for _, at := range o {
+		if name := position.ReplaceAllString(at, ""); name != "default" {
+			seen[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
 }

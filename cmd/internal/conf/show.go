@@ -116,7 +116,7 @@ func plain(v reflect.Value, tag reflect.StructTag) any {
 	case v.Kind() == reflect.Map, v.Kind() == reflect.Bool, v.Kind() == reflect.Int && !isText(v):
 		return v.Interface()
 	case tag.Get("secret") == "url":
-		return redactURL(v.String())
+		return RedactURL(v.String())
 	}
 	return text(v.Interface())
 }

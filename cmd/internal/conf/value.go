@@ -162,8 +162,8 @@ func (m *Mode) UnmarshalText(b []byte) error {
 // MarshalText writes four octal digits.
 func (m Mode) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%04o", uint32(m)), nil }
 
-// redactURL hides the password of an address.
-func redactURL(s string) string {
+// RedactURL hides the password of an address.
+func RedactURL(s string) string {
 	u, err := url.Parse(s)
 	if err != nil || u.User == nil {
 		return s
