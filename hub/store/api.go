@@ -1,10 +1,8 @@
-// Package store is JetStream as the hub uses it: the embedded server or an
-// external cluster, the streams, atomic batches and reads from the leader.
 package store
 
 import (
-	"context"
 	"errors"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -15,16 +13,27 @@ var (
 	ErrGuard = errors.New("store: guard failed")
 	// ErrUnknownOutcome means that no answer came: the batch may be stored, or not, or (R1, disk error) in part. Re-read.
 	ErrUnknownOutcome = errors.New("store: outcome unknown")
-	// ErrFull means that the stream or the store takes no more.
+	// ErrFull means that the stream or the store takes no more; nothing of the batch is stored.
 	ErrFull = errors.New("store: full")
-	// ErrNotFound means that the subject has no message.
+	// ErrNotFound means that there is no such message, or nothing more to read.
 	ErrNotFound = errors.New("store: not found")
+)
+
+// MaxBatch is how many messages one batch may hold.
+const MaxBatch = 1000
+
+// Headers that guard a message. The first is checked against the last sequence
+// of the message's own subject, the second against that of the stream; JetStream
+// allows the second on the first message of a batch only.
+const (
+	GuardSubject = "Nats-Expected-Last-Subject-Sequence"
+	GuardStream  = "Nats-Expected-Last-Sequence"
 )
 
 // Msg is one message of a batch.
 type Msg struct {
 	Subject string
-	Header  nats.Header // without Nats-Batch-*; guards (Nats-Expected-*) are the caller's
+	Header  nats.Header // without Nats-Batch-*; guards are the caller's. Borrowed and restored by the call
 	Data    []byte
 }
 
@@ -34,14 +43,5 @@ type Stored struct {
 	Header  nats.Header
 	Data    []byte
 	Seq     uint64
-}
-
-// API is agreed upon here and goes when the methods stand on *Store.
-type API interface {
-	// PublishBatch stores 1..1000 messages atomically in the stream that takes
-	// their subjects and returns the stream sequence of the last; the others
-	// precede it without a gap.
-	PublishBatch(ctx context.Context, msgs []Msg) (last uint64, err error)
-	// Last reads the newest message of a literal subject from the stream's leader.
-	Last(ctx context.Context, stream, subject string) (Stored, error)
+	Time    time.Time // when it was stored
 }

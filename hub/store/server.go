@@ -1,0 +1,115 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// embedded is a nats-server in this process.
+type embedded struct {
+	srv    *server.Server
+	unlock func()
+}
+
+// startServer returns when the server takes clients.
+func startServer(ctx context.Context, cfg Config) (*embedded, error) {
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("store: data folder: %w", err)
+	}
+	unlock, err := lockDir(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	host, port, _ := splitListen(cfg.Listen) // checked by withDefaults
+	srv, err := server.NewServer(&server.Options{
+		ServerName:             "fieldpost-hub",
+		Host:                   host,
+		Port:                   port,
+		NoSigs:                 true,
+		NoLog:                  true,
+		MaxPayload:             int32(cfg.MaxPayload),
+		JetStream:              true,
+		StoreDir:               cfg.Dir,
+		SyncAlways:             true, // an answer means durable
+		JetStreamMaxMemory:     64 << 20,
+		JetStreamMaxStore:      cfg.MaxStore,
+		DisableJetStreamBanner: true,
+		StreamMaxBufferedSize:  256 << 20, // several batches of large blocks wait for one sync
+		JetStreamLimits: server.JSLimitOpts{
+			MaxBatchSize:              MaxBatch,
+			MaxBatchInflightPerStream: 1000, // an abandoned batch counts until its timeout
+			MaxBatchInflightTotal:     10_000,
+			MaxBatchTimeout:           10 * time.Second,
+			DefaultMaxConsumers:       -1, // one per device for commands
+		},
+	})
+	if err != nil {
+		unlock()
+		return nil, fmt.Errorf("store: embedded server: %w", err)
+	}
+	e := &embedded{srv: srv, unlock: unlock}
+	log := &serverLog{log: cfg.Log, fatal: make(chan string, 1)}
+	srv.SetLoggerV2(log, false, false, false)
+	go srv.Start() // returns by itself; Shutdown waits for what it started
+	if err := e.ready(ctx, log); err != nil {
+		e.close()
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *embedded) ready(ctx context.Context, log *serverLog) error {
+	for !e.srv.ReadyForConnections(50 * time.Millisecond) {
+		select {
+		case why := <-log.fatal:
+			return fmt.Errorf("store: embedded server: %s", why)
+		case <-ctx.Done():
+			return fmt.Errorf("store: embedded server is not ready: %w", context.Cause(ctx))
+		default:
+		}
+	}
+	if !e.srv.JetStreamEnabled() {
+		return errors.New("store: embedded server: JetStream did not start; the log says why")
+	}
+	return nil
+}
+
+func (e *embedded) close() {
+	e.srv.Shutdown()
+	e.srv.WaitForShutdown()
+	e.unlock()
+}
+
+// serverLog passes the server's warnings and errors on. Its notices are about
+// its own life, not the hub's.
+type serverLog struct {
+	log   *slog.Logger
+	fatal chan string // the first fatal message
+}
+
+func (l *serverLog) put(level slog.Level, format string, v []any) {
+	if l.log.Enabled(context.Background(), level) {
+		l.log.Log(context.Background(), level, "nats-server: "+strings.TrimSpace(fmt.Sprintf(format, v...)))
+	}
+}
+
+func (l *serverLog) Noticef(format string, v ...any) { l.put(slog.LevelDebug, format, v) }
+func (l *serverLog) Warnf(format string, v ...any)   { l.put(slog.LevelWarn, format, v) }
+func (l *serverLog) Errorf(format string, v ...any)  { l.put(slog.LevelError, format, v) }
+func (l *serverLog) Debugf(string, ...any)           {}
+func (l *serverLog) Tracef(string, ...any)           {}
+
+func (l *serverLog) Fatalf(format string, v ...any) {
+	l.put(slog.LevelError, format, v)
+	select {
+	case l.fatal <- fmt.Sprintf(format, v...):
+	default:
+	}
+}
