@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -70,14 +71,13 @@ func configCheck(cfg Config) *cobra.Command {
 }
 
 func sources(files []string) string {
-	if len(files) == 0 {
+	switch {
+	case len(files) == 0:
 		return "defaults only"
+	case files[0] == "user": // sorts after names of files and variables
+		return "no file; defaults for the current user"
 	}
-	out := files[0]
-	for _, f := range files[1:] {
-		out += ", " + f
-	}
-	return out
+	return strings.Join(files, ", ")
 }
 
 func configShow(cfg Config) *cobra.Command {

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -16,25 +18,14 @@ import (
 func Show(cfg any, origins Origins) ([]byte, error) {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	groups := map[string]*yaml.Node{"": root}
-	var failed error
 	leaves(reflect.ValueOf(cfg).Elem(), "", func(key string, v reflect.Value, tag reflect.StructTag) {
-		n := new(yaml.Node)
-		if err := n.Encode(plain(v, tag)); err != nil && failed == nil {
-			failed = fmt.Errorf("conf: %s: %w", key, err)
-		}
-		n.Style |= yaml.FlowStyle
+		n := node(v, tag)
 		n.LineComment = origins[key]
 		group, name := split(key)
 		g := groupNode(groups, group)
 		k := &yaml.Node{Kind: yaml.ScalarNode, Value: name}
-		if n.Kind != yaml.ScalarNode { // yaml.v3 loses the comment of a flow list
-			k.HeadComment, n.LineComment = n.LineComment, ""
-		}
 		g.Content = append(g.Content, k, n)
 	})
-	if failed != nil {
-		return nil, failed
-	}
 	var out bytes.Buffer
 	enc := yaml.NewEncoder(&out)
 	enc.SetIndent(2)
@@ -96,6 +87,40 @@ func groupNode(groups map[string]*yaml.Node, path string) *yaml.Node {
 	parent.Content = append(parent.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name}, g)
 	groups[path] = g
 	return g
+}
+
+// node is a value as YAML, its keys in the order of the file.
+func node(v reflect.Value, tag reflect.StructTag) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.ScalarNode, Style: yaml.FlowStyle}
+	switch p := plain(v, tag).(type) {
+	case []any:
+		n.Kind = yaml.SequenceNode
+		for i := range v.Len() {
+			n.Content = append(n.Content, node(v.Index(i), tag))
+		}
+	case map[string]any:
+		n.Kind = yaml.MappingNode
+		for i := range v.NumField() {
+			f := v.Type().Field(i)
+			n.Content = append(n.Content, scalarNode(keyOf(f)), node(v.Field(i), f.Tag))
+		}
+	case map[string]string:
+		n.Kind = yaml.MappingNode
+		for _, k := range slices.Sorted(maps.Keys(p)) {
+			n.Content = append(n.Content, scalarNode(k), scalarNode(p[k]))
+		}
+	case string:
+		return scalarNode(p)
+	default:
+		n.Value = fmt.Sprint(p)
+	}
+	return n
+}
+
+func scalarNode(s string) *yaml.Node {
+	n := new(yaml.Node)
+	n.SetString(s)
+	return n
 }
 
 // plain turns a value into what both YAML and JSON write the same way.

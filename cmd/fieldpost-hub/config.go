@@ -1,0 +1,67 @@
+package main
+
+import (
+	"time"
+
+	"github.com/fieldpost/fieldpost/cmd/internal/cli"
+	"github.com/fieldpost/fieldpost/cmd/internal/conf"
+	"github.com/fieldpost/fieldpost/hub"
+)
+
+func configuration() cli.Config {
+	return cli.Config{
+		Example: conf.HubExample,
+		Load: func(s conf.Source) (any, conf.Origins, error) {
+			file, _, origins, err := load(s)
+			return file, origins, err
+		},
+	}
+}
+
+// load reads everything and checks it as far as that is possible without
+// starting: what `run` would refuse, `config check` refuses.
+func load(s conf.Source) (*conf.Hub, hub.Config, conf.Origins, error) {
+	file, origins, err := conf.LoadHub(s)
+	if err != nil {
+		return nil, hub.Config{}, nil, err
+	}
+	cfg := toHub(file)
+	if err := cfg.Validate(); err != nil {
+		return nil, hub.Config{}, nil, conf.Place(err, origins)
+	}
+	return file, cfg, origins, nil
+}
+
+func toHub(f *conf.Hub) hub.Config {
+	cfg := hub.Config{
+		DataDir: f.DataDir,
+		NATS: hub.NATS{
+			Listen: f.NATS.Listen, MaxStore: hub.Size{Bytes: int64(f.NATS.MaxStore)}, URLs: f.NATS.URLs,
+			TLS:   hub.TLS{Cert: f.NATS.TLS.Cert, Key: f.NATS.TLS.Key, CA: f.NATS.TLS.CA},
+			Creds: f.NATS.Creds, Replicas: f.NATS.Replicas,
+		},
+		Auth:   hub.Auth{Mode: f.Auth.Mode},
+		Blocks: hub.Blocks{Retain: time.Duration(f.Blocks.Retain), MaxBytes: size(f.Blocks.MaxBytes)},
+		Dead:   hub.Dead{MaxAge: time.Duration(f.Dead.MaxAge), MaxBytes: size(f.Dead.MaxBytes)},
+		Commands: hub.Commands{
+			TTL: time.Duration(f.Commands.TTL), AckWait: time.Duration(f.Commands.AckWait), MaxDeliver: f.Commands.MaxDeliver,
+			MaxPending: f.Commands.MaxPending, MaxBytes: size(f.Commands.MaxBytes),
+		},
+		Webhooks: make([]any, len(f.Webhooks)),
+		HTTP: hub.HTTP{
+			Listen: f.HTTP.Listen, TLS: hub.HTTPTLS{Cert: f.HTTP.TLS.Cert, Key: f.HTTP.TLS.Key},
+			TokenFile: f.HTTP.TokenFile, MetricsOpen: f.HTTP.MetricsOpen,
+		},
+		Version: cli.Version(version),
+	}
+	for _, r := range f.Routes {
+		unpack := r.Unpack
+		cfg.Routes = append(cfg.Routes, hub.Route{
+			Match: r.Match, Stream: r.Stream, Prefix: r.Prefix, Unpack: &unpack, MaxAge: time.Duration(r.MaxAge),
+			MaxBytes: size(r.MaxBytes), Discard: r.Discard, Compression: r.Compression,
+		})
+	}
+	return cfg
+}
+
+func size(s conf.Share) hub.Size { return hub.Size{Bytes: int64(s.Bytes), Percent: int(s.Percent)} }

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fieldpost/fieldpost/cmd/internal/cli"
+	"github.com/fieldpost/fieldpost/hub/admin"
+)
+
+func devicesCommand() *cobra.Command {
+	c := &cobra.Command{Use: "devices", Short: "the devices this hub has heard of"}
+	list := &cobra.Command{
+		Use:   "list",
+		Short: "list devices",
+		Example: `  fieldpost-hub devices list --filter press
+  fieldpost-hub devices list --filter state=offline --json`,
+		Args: cobra.NoArgs,
+		RunE: listDevices,
+	}
+	list.Flags().String("filter", "", "part of the name, state=online|offline|cloned, or label=value")
+	addressFlag(list)
+	show := &cobra.Command{
+		Use:   "show DEVICE",
+		Short: "show all that is known of one device",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return ask(c, func(ctx context.Context, a *admin.Client) error {
+				d, err := a.Device(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				return cli.Print(c, d, func(w io.Writer) { writeDevice(w, d, time.Now()) })
+			})
+		},
+	}
+	addressFlag(show)
+	c.AddCommand(list, show)
+	return c
+}
+
+// listDevices prints every page; with --json a device a line.
+func listDevices(c *cobra.Command, _ []string) error {
+	filter, err := c.Flags().GetString("filter")
+	if err != nil {
+		return err
+	}
+	return ask(c, func(ctx context.Context, a *admin.Client) error {
+		t := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+		if !cli.JSON(c) {
+			fmt.Fprintln(t, "DEVICE\tSTATE\tSEEN\tBACKLOG\tVERSION\tLABELS")
+		}
+		now := time.Now()
+		for q := (admin.DeviceQuery{Filter: filter}); ; {
+			page, err := a.Devices(ctx, q)
+			if err != nil {
+				return err
+			}
+			for _, d := range page.Devices {
+				if !cli.JSON(c) {
+					fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", d.Device, state(d), cli.Ago(now, d.Seen), backlog(d), d.Version, labels(d))
+				} else if err := cli.Print(c, d, nil); err != nil {
+					return err
+				}
+			}
+			if err := t.Flush(); err != nil {
+				return err
+			}
+			if page.Next == "" {
+				return nil
+			}
+			q.After = page.Next
+		}
+	})
+}
+
+func state(d admin.Device) string {
+	s := "offline"
+	if d.Online {
+		s = "online"
+	}
+	if d.Clones != nil {
+		s += " (copied?)"
+	}
+	return s
+}
+
+func backlog(d admin.Device) string {
+	var messages uint64
+	for _, l := range d.Backlog {
+		messages += l.Messages
+	}
+	return cli.Count(messages)
+}
+
+func labels(d admin.Device) string {
+	out := make([]string, 0, len(d.Labels))
+	for _, k := range slices.Sorted(maps.Keys(d.Labels)) {
+		out = append(out, k+"="+d.Labels[k])
+	}
+	return strings.Join(out, ",")
+}
+
+func writeDevice(w io.Writer, d admin.Device, now time.Time) {
+	fmt.Fprintf(w, "device   %s, %s since %s\n", d.Device, state(d), cli.Ago(now, d.Since))
+	fmt.Fprintf(w, "seen     %s; first %s\n", cli.Ago(now, d.Seen), cli.Ago(now, d.Created))
+	fmt.Fprintf(w, "agent    version %s, running since %s, epoch %s\n", d.Version, cli.Ago(now, d.Started), d.Epoch)
+	if l := labels(d); l != "" {
+		fmt.Fprintf(w, "labels   %s\n", l)
+	}
+	for _, lane := range []string{"urgent", "normal", "bulk"} {
+		if b := d.Backlog[lane]; b.Messages > 0 {
+			fmt.Fprintf(w, "backlog  %-6s %s messages, %s, oldest %s\n", lane, cli.Count(b.Messages), cli.Bytes(b.Bytes), cli.Ago(now, time.UnixMilli(b.Oldest)))
+		}
+	}
+	fmt.Fprintf(w, "disk     %s of %s\n", cli.Bytes(d.Disk.Used), cli.Bytes(d.Disk.Max))
+	for _, reason := range slices.Sorted(maps.Keys(d.Dropped)) {
+		fmt.Fprintf(w, "dropped  %s %s\n", cli.Count(d.Dropped[reason]), reason)
+	}
+	if d.Quarantine > 0 {
+		fmt.Fprintf(w, "damage   %d segments in quarantine\n", d.Quarantine)
+	}
+	if d.Clones != nil {
+		fmt.Fprintf(w, "copies   reported %d times, last %s: a disk image, a restored backup or a wiped spool\n", d.Clones.Reports, cli.Ago(now, d.Clones.Last))
+	}
+}
