@@ -6,7 +6,7 @@ import "fmt"
 const (
 	MaxToken    = 128 // bytes of a session token
 	MaxAckFlows = 64  // flows in one ack
-	maxCode     = 32 // bytes of a SessionError's code
+	maxCode     = 32  // bytes of a SessionError's code
 	maxDetail   = 512
 )
 

@@ -14,7 +14,7 @@ const (
 	MaxFlows     = 256      // flows in an open request and its reply
 	MaxLabels    = 32
 	maxLabelKey  = 64
-	maxName      = 64       // bytes of what may become a token of a subject
+	maxName      = 64  // bytes of what may become a token of a subject
 	maxText      = 255 // bytes of a label's value and other texts for people
 )
 
