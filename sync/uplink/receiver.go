@@ -172,15 +172,16 @@ type (
 	}
 	// DoCount counts what was neither stored nor answered at once.
 	DoCount struct {
-		Device string
-		What   string // one of the Count constants
+		Device   string
+		What     string // one of the Count constants
+		Messages uint64 // CountFound: in the block
 	}
 )
 
 // What DoCount counts.
 const (
 	CountDuplicate = "duplicate"       // a block that was received already
-	CountFound     = "found"           // a block of a batch without answer that is in the ledger
+	CountFound     = "found"           // a block of a batch without answer that is in the ledger after all
 	CountStray     = "unknown_session" // a frame of no session, or of one that has ended
 	CountRepeated  = "repeated_frame"  // a frame with a counter that was taken in already
 	CountMalformed = "malformed"       // bytes that are no frame

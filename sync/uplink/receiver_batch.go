@@ -144,7 +144,6 @@ func (r *Receiver) take(b *recvBatch, f *recvFlow) bool {
 		}
 		b.bytes += size
 		b.blocks++
-		f.queue[n].tried = true
 		n++
 	}
 	if n == 0 {
@@ -222,6 +221,9 @@ func (r *Receiver) stored(p batchPart, last uint64) {
 
 func (r *Receiver) undone(p batchPart, how Outcome) {
 	f := p.f
+	for _, b := range p.blocks {
+		b.unsure = b.unsure || how == OutcomeUnknown
+	}
 	f.queue = slices.Concat(p.blocks, f.queue)
 	f.known, f.suspect = false, how == OutcomeGuard
 	r.fail(f)

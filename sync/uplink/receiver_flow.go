@@ -53,8 +53,15 @@ type recvBlock struct {
 	void    wire.Reason
 	data    []byte
 	after   wire.Ranges // received set after it, once judged
-	tried   bool        // was in a batch
+	unsure  bool        // was in a batch without answer
 	arrived time.Time
+}
+
+func (b *recvBlock) messages() uint64 {
+	if b.void != 0 {
+		return 0
+	}
+	return b.header.Len()
 }
 
 // busy reports whether anything waits for the ledger.
@@ -113,7 +120,7 @@ func (r *Receiver) arrive(f *recvFlow, b *recvBlock) {
 		r.refuse(f, b, err)
 	case v == Received:
 		// If it is not received but on its way, the commit will tell the session.
-		r.do(DoCount{f.device.id, CountDuplicate})
+		r.do(DoCount{Device: f.device.id, What: CountDuplicate})
 		if f.received.Contains(b.header) {
 			r.tell(b.s.byFlow[f.flow])
 		}
@@ -215,11 +222,11 @@ func (r *Receiver) rejudge(f *recvFlow) {
 			refused = err
 			continue
 		}
-		what := CountDuplicate
-		if b.tried {
-			what = CountFound
+		if b.unsure {
+			r.do(DoCount{Device: f.device.id, What: CountFound, Messages: b.messages()})
+		} else {
+			r.do(DoCount{Device: f.device.id, What: CountDuplicate})
 		}
-		r.do(DoCount{f.device.id, what})
 		if a := b.s.byFlow[f.flow]; a != nil && f.received.Contains(b.header) {
 			r.tell(a)
 		}

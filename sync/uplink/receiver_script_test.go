@@ -238,6 +238,9 @@ func (p *receiverScript) openData(flows []string, opt map[string]string) []byte 
 		Protocol: wire.Protocol, Version: "1", Process: opt["process"], HubID: opt["hub"],
 		Order: opt["order"], Class: opt["class"], Token: opt["token"],
 	}
+	if o.Order == "" {
+		o.Order = "fifo"
+	}
 	if v := opt["protocol"]; v != "" {
 		o.Protocol = int(p.number(v))
 	}

@@ -1,7 +1,6 @@
 package uplink
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,9 +14,6 @@ const (
 	strayEvery = time.Second     // a device is told so often that its session is unknown
 	probeEvery = 5 * time.Second // so often an open is let through to a failing ledger
 	downFor    = 30 * time.Second
-	maxOpen    = 128 << 10 // bytes of an open request
-	maxProcess = 64        // bytes of wire.Open.Process
-	maxToken   = 256       // bytes of a confirmed token
 )
 
 // recvDevice is one device with a session or with blocks that wait.
@@ -80,8 +76,8 @@ func (r *Receiver) device(id string) *recvDevice {
 	return d
 }
 
-// mayOpen is a token bucket.
-func (r *Receiver) mayOpen(d *recvDevice) bool {
+// allow is a token bucket of opens.
+func (r *Receiver) allow(d *recvDevice) bool {
 	gained := float64(r.now.Sub(d.opensAt)) / float64(r.cfg.OpenEvery)
 	d.opens, d.opensAt = min(float64(r.cfg.OpenBurst), d.opens+max(gained, 0)), r.now
 	if d.opens < 1 {
@@ -92,66 +88,44 @@ func (r *Receiver) mayOpen(d *recvDevice) bool {
 }
 
 func (r *Receiver) open(ev RecvOpen) {
-	o := new(wire.Open)
-	refuse := func(code, format string, a ...any) {
-		r.do(DoReply{Request: ev.Request, Device: ev.Device, Open: o, Err: &wire.SessionError{Code: code, Detail: fmt.Sprintf(format, a...)}})
-	}
 	d := r.device(ev.Device)
-	switch {
-	case d == nil:
-		refuse(wire.CodeUnavailable, "this hub instance knows %d devices already", len(r.devices))
+	o, err := r.mayOpen(d, ev.Data)
+	if err != nil {
+		r.do(DoReply{Request: ev.Request, Device: ev.Device, Err: err})
 		return
-	case !r.mayOpen(d):
-		refuse(wire.CodeRefused, "too many sessions opened; one every %s is allowed", r.cfg.OpenEvery)
-		return
-	case r.stopping:
-		refuse(wire.CodeStopping, "this hub instance is shutting down")
-		return
-	case len(ev.Data) > maxOpen:
-		refuse(wire.CodeRefused, "an open request of %d bytes; the limit is %d", len(ev.Data), maxOpen)
-		return
-	}
-	if err := json.Unmarshal(ev.Data, o); err != nil {
-		o = new(wire.Open)
-		refuse(wire.CodeProtocol, "the open request is not understood: %v", err)
-		return
-	}
-	if err := r.checkOpen(o); err != nil {
-		refuse(err.Code, "%s", err.Detail)
-		return
-	}
-	if r.now.Before(r.downUntil) {
-		if r.now.Before(r.probeAt) {
-			refuse(wire.CodeUnavailable, "the hub cannot store at present")
-			return
-		}
-		r.probeAt = r.now.Add(probeEvery)
 	}
 	r.makeRoom(d, o.Process)
 	r.begin(d, ev, o)
 }
 
-// checkOpen reports why o is refused.
-func (r *Receiver) checkOpen(o *wire.Open) *wire.SessionError {
-	bad := func(code, format string, a ...any) *wire.SessionError {
-		return &wire.SessionError{Code: code, Detail: fmt.Sprintf(format, a...)}
+// mayOpen reads an open request, or says why it is refused.
+func (r *Receiver) mayOpen(d *recvDevice, data []byte) (*wire.Open, *wire.SessionError) {
+	refuse := func(code, format string, a ...any) (*wire.Open, *wire.SessionError) {
+		return nil, &wire.SessionError{Code: code, Detail: fmt.Sprintf(format, a...)}
 	}
 	switch {
+	case d == nil:
+		return refuse(wire.CodeUnavailable, "this hub instance knows %d devices already", len(r.devices))
+	case !r.allow(d):
+		return refuse(wire.CodeRefused, "too many sessions opened; one every %s is allowed", r.cfg.OpenEvery)
+	case r.stopping:
+		return refuse(wire.CodeStopping, "this hub instance is shutting down")
+	}
+	o, err := wire.ParseOpen(data)
+	switch {
+	case err != nil:
+		return refuse(wire.CodeProtocol, "%.300s", err)
 	case o.Protocol != wire.Protocol:
-		return bad(wire.CodeProtocol, "session protocol %d; this hub speaks %d, upgrade the older side", o.Protocol, wire.Protocol)
+		return refuse(wire.CodeProtocol, "session protocol %d; this hub speaks %d, upgrade the older side", o.Protocol, wire.Protocol)
 	case o.HubID != "" && o.HubID != r.cfg.HubID:
-		return bad(wire.CodeWrongHub, "this is hub %s, not %.64q", r.cfg.HubID, o.HubID)
-	case o.Process == "" || len(o.Process) > maxProcess:
-		return bad(wire.CodeProtocol, "process is not 1 to %d bytes", maxProcess)
-	case o.Order != "" && o.Order != "fifo" && o.Order != "fresh-first":
-		return bad(wire.CodeProtocol, "order %.64q is not one of fifo, fresh-first", o.Order)
+		return refuse(wire.CodeWrongHub, "this is hub %s, not %s", r.cfg.HubID, o.HubID)
+	case r.now.Before(r.downUntil) && r.now.Before(r.probeAt):
+		return refuse(wire.CodeUnavailable, "the hub cannot store at present")
 	}
-	for _, f := range o.Flows {
-		if !f.Lane.Valid() || f.Epoch.IsZero() || f.Base == 0 || f.First < f.Base || f.Last < f.First {
-			return bad(wire.CodeProtocol, "flow %s %d ≤ %d ≤ %d makes no sense", f.Flow, f.Base, f.First, f.Last)
-		}
+	if r.now.Before(r.downUntil) {
+		r.probeAt = r.now.Add(probeEvery)
 	}
-	return nil
+	return o, nil
 }
 
 // makeRoom ends the older session of the process, and, if the device has too
@@ -181,9 +155,6 @@ func (r *Receiver) begin(d *recvDevice, ev RecvOpen, o *wire.Open) {
 	r.sessions[s.id] = s
 	s.at, r.order = len(r.order), append(r.order, s)
 	for _, held := range o.Flows[:min(len(o.Flows), r.cfg.MaxFlows)] {
-		if s.byFlow[held.Flow] != nil {
-			continue
-		}
 		f := r.attach(s, held.Flow).f
 		f.openers = append(f.openers, s)
 		s.waiting++
@@ -224,7 +195,7 @@ func (r *Receiver) opened(s *recvSession) {
 func (r *Receiver) frame(ev RecvFrame) {
 	f, err := wire.ParseFrame(ev.Data)
 	if err != nil {
-		r.do(DoCount{ev.Device, CountMalformed})
+		r.do(DoCount{Device: ev.Device, What: CountMalformed})
 		return
 	}
 	s := r.sessions[f.Session]
@@ -233,11 +204,11 @@ func (r *Receiver) frame(ev RecvFrame) {
 		return
 	}
 	if r.stopping {
-		r.do(DoCount{ev.Device, CountStopping})
+		r.do(DoCount{Device: ev.Device, What: CountStopping})
 		return
 	}
 	if f.Counter <= s.counter {
-		r.do(DoCount{ev.Device, CountRepeated})
+		r.do(DoCount{Device: ev.Device, What: CountRepeated})
 		return
 	}
 	if f.Counter != s.counter+1 {
@@ -255,13 +226,9 @@ func (r *Receiver) frame(ev RecvFrame) {
 		s.pinged = true
 		r.soil(s)
 	case wire.FrameConfirm:
-		if len(f.Body) > maxToken {
-			r.end(s, wire.CodeProtocol, fmt.Sprintf("a token of %d bytes", len(f.Body)))
-			return
-		}
 		r.do(DoConfirm{s.device.id, string(f.Body)})
 	case wire.FrameDrained:
-		r.drained(s, f.Body)
+		r.drained(s, wire.Epoch(f.Body))
 	case wire.FrameBye:
 		r.leave(s)
 		r.do(DoEnd{Device: s.device.id, Session: s.id})
@@ -273,7 +240,7 @@ func (r *Receiver) frame(ev RecvFrame) {
 // stray answers a frame of a session that is not known here, so that its agent
 // need not wait for silence to notice.
 func (r *Receiver) stray(device string, id wire.SessionID) {
-	r.do(DoCount{device, CountStray})
+	r.do(DoCount{Device: device, What: CountStray})
 	d := r.devices[device]
 	if d == nil || r.now.Sub(d.strayAt) < strayEvery {
 		return
@@ -290,9 +257,6 @@ func (r *Receiver) block(s *recvSession, data []byte) {
 		return
 	}
 	h, err := wire.ParseHeader(data)
-	if err == nil && (h.First < max(h.Base, 1) || h.Count == 0 || h.Last() < h.First || !h.Lane.Valid()) {
-		err = fmt.Errorf("%s %d-%d from base %d: %w", h.Flow, h.First, h.Last(), h.Base, wire.ErrCorrupt)
-	}
 	switch {
 	case errors.Is(err, wire.ErrVersion):
 		r.end(s, wire.CodeProtocol, err.Error())
@@ -322,12 +286,7 @@ func (r *Receiver) block(s *recvSession, data []byte) {
 }
 
 // drained forgets the flows of an epoch of which nothing more will come.
-func (r *Receiver) drained(s *recvSession, body []byte) {
-	var e wire.Epoch
-	if copy(e[:], body) != len(body) || len(body) != len(e) || e.IsZero() {
-		r.end(s, wire.CodeProtocol, fmt.Sprintf("%d bytes are not an epoch", len(body)))
-		return
-	}
+func (r *Receiver) drained(s *recvSession, e wire.Epoch) {
 	s.flows = slices.DeleteFunc(s.flows, func(a *attached) bool {
 		if a.f.flow.Epoch != e || a.f.busy() {
 			return false
@@ -416,29 +375,36 @@ func (r *Receiver) ackAll() {
 	r.dirty = r.dirty[:0]
 }
 
+// ack sends the session's ack: more than one if it tells more than fits.
 func (r *Receiver) ack(s *recvSession) {
-	ack := wire.Ack{Counter: s.counter}
-	for _, a := range s.changed {
-		ack.Flows = append(ack.Flows, wire.FlowReceived{Flow: a.f.flow, Ranges: a.f.received})
-	}
-	for _, a := range s.unpinged {
-		if s.pinged && !a.changed {
-			ack.Flows = append(ack.Flows, wire.FlowReceived{Flow: a.f.flow, Ranges: a.f.received})
-		}
-		a.unpinged = a.unpinged && !s.pinged
-	}
-	if s.pinged {
-		s.unpinged = s.unpinged[:0]
+	told := make([]wire.FlowReceived, 0, len(s.changed))
+	add := func(a *attached) {
+		told = append(told, wire.FlowReceived{Flow: a.f.flow, Ranges: a.f.received})
 	}
 	for _, a := range s.changed {
+		add(a)
 		a.changed = false
-		if !s.pinged && !a.unpinged {
+		if !a.unpinged {
 			a.unpinged = true
 			s.unpinged = append(s.unpinged, a)
 		}
 	}
+	if s.pinged {
+		told = told[:0]
+		for _, a := range s.unpinged {
+			add(a)
+			a.unpinged = false
+		}
+		s.unpinged = s.unpinged[:0]
+	}
 	s.changed, s.pinged = s.changed[:0], false
-	r.do(DoAck{s.device.id, s.id, ack})
+	for {
+		n := min(len(told), wire.MaxAckFlows)
+		r.do(DoAck{s.device.id, s.id, wire.Ack{Counter: s.counter, Flows: told[:n:n]}})
+		if told = told[n:]; len(told) == 0 {
+			return
+		}
+	}
 }
 
 // sweep ends what was silent or waited for too long.
