@@ -35,6 +35,9 @@ type ReceiverConfig struct {
 	EarlyBytes   int           // so much is not held back while another batch is under way; 1 MiB
 	EarlyBlocks  int           // the same in blocks; 250
 	MaxBatchWait time.Duration // nothing is held back for longer; 20 ms
+
+	// Judge replaces the ledger rules, for a model that shows what comes of it; nil: Judge.
+	Judge func(received wire.Ranges, h *wire.Header, fifo bool) Verdict
 }
 
 func (c ReceiverConfig) withDefaults() ReceiverConfig {
@@ -59,6 +62,9 @@ func (c ReceiverConfig) withDefaults() ReceiverConfig {
 	def(&c.EarlyBytes, 1<<20)
 	def(&c.EarlyBlocks, 250)
 	def(&c.MaxBatchWait, 20*time.Millisecond)
+	if c.Judge == nil {
+		c.Judge = Judge
+	}
 	return c
 }
 

@@ -71,7 +71,7 @@ func (f *recvFlow) busy() bool {
 
 // judge applies the ledger rules to b against set. A nil error with Store means
 // that it may follow; b.after is then set.
-func (f *recvFlow) judge(set wire.Ranges, b *recvBlock) (Verdict, *wire.SessionError) {
+func (r *Receiver) judge(f *recvFlow, set wire.Ranges, b *recvBlock) (Verdict, *wire.SessionError) {
 	if len(set) > 0 && set[0].First < b.base || f.base != 0 && f.base != b.base {
 		return Partial, &wire.SessionError{
 			Code:   wire.CodeProtocol,
@@ -79,7 +79,7 @@ func (f *recvFlow) judge(set wire.Ranges, b *recvBlock) (Verdict, *wire.SessionE
 		}
 	}
 	h := wire.Header{Flow: f.flow, Base: b.base, First: b.header.First, Count: b.header.Len()}
-	v := Judge(set, &h, b.s.fifo)
+	v := r.cfg.Judge(set, &h, b.s.fifo)
 	switch v {
 	case Partial:
 		return v, &wire.SessionError{
@@ -115,7 +115,7 @@ func (r *Receiver) arrive(f *recvFlow, b *recvBlock) {
 		r.refresh(f)
 		return
 	}
-	switch v, err := f.judge(f.coming, b); {
+	switch v, err := r.judge(f, f.coming, b); {
 	case err != nil:
 		r.refuse(f, b, err)
 	case v == Received:
@@ -210,7 +210,7 @@ func (r *Receiver) rejudge(f *recvFlow) {
 	f.queue, f.coming = nil, f.received
 	var refused *wire.SessionError
 	for _, b := range waiting {
-		v, err := f.judge(f.coming, b)
+		v, err := r.judge(f, f.coming, b)
 		if err == nil && v == Store {
 			f.coming = b.after
 			f.queue = append(f.queue, b)
