@@ -1,0 +1,321 @@
+package uplink
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fieldpost/fieldpost/sync/wire"
+)
+
+var updateSender = flag.Bool("update-sender", false, "rewrite the golden scripts of the sender")
+
+// TestSenderScripts runs testdata/sender/*.txt. A script is cases separated by
+// empty lines: commands, a line ----, the actions, and where the sender stands.
+func TestSenderScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/sender/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := runSenderScript(t, string(text))
+			if *updateSender {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got != string(text) {
+				t.Errorf("%s: the actions differ (go test -update-sender rewrites it)\n--- want\n%s\n--- got\n%s", file, text, got)
+			}
+		})
+	}
+}
+
+// senderScript is one sender, its spool and what a driver would do.
+type senderScript struct {
+	t        *testing.T
+	now      time.Time
+	spool    *fakeSpool
+	s        *Sender
+	class    string
+	sessions byte
+	out      []string
+}
+
+func runSenderScript(t *testing.T, text string) string {
+	p := &senderScript{t: t, now: time.Unix(1_800_000_000, 0), spool: newFakeSpool()}
+	p.start()
+	var out []string
+	for _, c := range strings.Split(strings.TrimSpace(text), "\n\n") {
+		commands, _, _ := strings.Cut(c, "\n----")
+		p.out = nil
+		for _, line := range strings.Split(commands, "\n") {
+			if line != "" && line[0] != '#' {
+				p.command(strings.Fields(line))
+			}
+		}
+		out = append(out, commands+"\n----\n"+strings.Join(append(p.out, p.stands()), "\n"))
+	}
+	return strings.Join(out, "\n\n") + "\n"
+}
+
+func (p *senderScript) start() {
+	p.s = NewSender(SenderConfig{
+		Version: "v1", Process: fmt.Sprintf("p%d", p.spool.runs), HubID: p.spool.hub, Token: p.spool.tok,
+		Class: func() string { return p.class },
+		Rand:  func() float64 { return 0.5 },
+	})
+}
+
+func (p *senderScript) command(f []string) {
+	args := map[string]string{}
+	for _, a := range f[1:] {
+		k, v, _ := strings.Cut(a, "=")
+		args[k] = v
+	}
+	switch f[0] {
+	case "append": // append LANE COUNT [size=BYTES]
+		p.spool.append(laneOf(p.t, f[1]), number(f[2]), number(args["size"]))
+		p.spooled()
+	case "void": // void LANE COUNT REASON
+		p.spool.void(laneOf(p.t, f[1]), number(f[2]), wire.ReasonTTL)
+		p.spooled()
+	case "drop": // drop FLOW RANGE
+		set, err := wire.ParseRanges(f[2])
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.spool.drop(p.flow(f[1]), set[0])
+		p.spooled()
+	case "bad": // bad FLOW/FROM
+		p.spool.bad[p.flow(f[1]).String()+"/"+f[2]] = errors.New("disk fault")
+	case "good":
+		clear(p.spool.bad)
+	case "keep": // the spool notes acks but removes nothing
+		p.spool.trims = false
+	case "restart":
+		p.spool.restart()
+		p.start()
+		p.spooled()
+	case "spooled":
+		p.spooled()
+	case "class":
+		p.class = f[1]
+	case "up":
+		p.step(Linked{number(args["max"])})
+	case "lost":
+		p.step(Unlinked{errors.New(strings.Join(f[1:], " "))})
+	case "open":
+		p.step(OpenReplied{p.reply(f[1:], args)})
+	case "refuse":
+		p.step(OpenReplied{&wire.OpenReply{HubID: "hub2", Error: &wire.SessionError{Code: f[1], Detail: "said so"}}})
+	case "nohub":
+		p.step(OpenFailed{errors.New("no hub listens")})
+	case "ack": // ack COUNTER FLOW=RANGES…
+		a := &wire.Ack{Counter: uint64(number(f[1]))}
+		for _, kv := range f[2:] {
+			a.Flows = append(a.Flows, p.received(kv))
+		}
+		p.step(Acked{p.session(args), a})
+	case "end": // end CODE [session=N]
+		p.step(Ended{p.session(args), &wire.SessionError{Code: f[1], Detail: "said so"}})
+	case "progress":
+		p.step(Progressed{p.now})
+	case "kick":
+		p.step(Kicked{})
+	case "reset":
+		p.step(HubReset{})
+	case "stop":
+		p.step(Stopped{})
+	case "tick":
+		d, err := time.ParseDuration(f[1])
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.tick(p.now.Add(d))
+	default:
+		p.t.Fatalf("unknown command %q", f)
+	}
+}
+
+// tick lets time pass as a driver would: from deadline to deadline.
+func (p *senderScript) tick(until time.Time) {
+	for {
+		d := p.s.Deadline()
+		if d.IsZero() || d.After(until) {
+			break
+		}
+		p.now = d
+		p.step(Ticked{})
+		if next := p.s.Deadline(); !next.IsZero() && !next.After(d) {
+			p.t.Fatalf("the deadline %s does not move", d)
+		}
+	}
+	p.now = until
+}
+
+func (p *senderScript) spooled() {
+	p.step(Spooled{Flows: p.spool.Flows(), Current: p.spool.epoch, Known: true})
+}
+
+func (p *senderScript) step(ev Event) {
+	todo := []Event{ev}
+	for len(todo) > 0 {
+		ev, todo = todo[0], todo[1:]
+		for _, a := range p.s.Step(p.now, ev) {
+			if next := p.do(a); next != nil {
+				todo = append(todo, next)
+			}
+		}
+	}
+}
+
+func (p *senderScript) do(a Action) Event {
+	say := func(format string, args ...any) { p.out = append(p.out, fmt.Sprintf(format, args...)) }
+	switch a := a.(type) {
+	case Dial:
+		say("dial")
+	case Hangup:
+		say("hangup")
+	case SendOpen:
+		text := "open"
+		if a.Open.HubID != "" {
+			text += " hub=" + a.Open.HubID
+		}
+		if a.Open.Token != "" {
+			text += " token=" + a.Open.Token
+		}
+		for _, f := range a.Open.Flows {
+			text += fmt.Sprintf(" %s=%d/%d-%d", short(f.Flow), f.Base, f.First, f.Last)
+		}
+		say("%s", text)
+	case SendFrame:
+		say("#%d %s", a.Frame.Counter, describe(p.t, a.Frame))
+	case Load:
+		data, err := p.spool.Read(a.Flow, a.From)
+		return Loaded{a.Flow, a.From, data, err}
+	case MarkReceived:
+		say("received %s %s", short(a.Flow), a.Set)
+		if err := p.spool.Received(a.Flow, a.Set); err != nil {
+			p.t.Fatal(err)
+		}
+	case PinHub:
+		say("pin %s", a.ID)
+		p.spool.hub = a.ID
+	case SaveToken:
+		say("save token %s", a.Token)
+		p.spool.tok = a.Token
+		return TokenSaved(a)
+	case Notice:
+		say("notice %s", a.Text)
+	case Redelivered:
+		say("redelivered:")
+	case Rewound:
+		say("rewound %d", a.Messages)
+	}
+	return nil
+}
+
+func (p *senderScript) stands() string {
+	names := map[phase]string{phaseDown: "down", phaseDialing: "dialing", phaseOpening: "opening", phaseOpen: "open", phaseStopped: "stopped"}
+	text := "= " + names[p.s.phase]
+	if d := p.s.Deadline(); !d.IsZero() {
+		text += ", next in " + d.Sub(p.now).String()
+	}
+	if err := p.s.Problem(); err != nil {
+		text += ": " + err.Error()
+	}
+	return text
+}
+
+// session is the present one, or session=N.
+func (p *senderScript) session(args map[string]string) wire.SessionID {
+	if n := args["session"]; n != "" {
+		return wire.SessionID{byte(number(n))}
+	}
+	return wire.SessionID{p.sessions}
+}
+
+func (p *senderScript) reply(fields []string, args map[string]string) *wire.OpenReply {
+	p.sessions++
+	r := &wire.OpenReply{
+		Protocol: 1, Session: &wire.Epoch{p.sessions}, Instance: "i1", HubID: "hub1",
+		MaxPayload: 1 << 20, Window: 8 << 20, Token: args["token"], Notice: args["notice"],
+	}
+	if v := args["hub"]; v != "" {
+		r.HubID = v
+	}
+	if v := args["max"]; v != "" {
+		r.MaxPayload = number(v)
+	}
+	if v := args["window"]; v != "" {
+		r.Window = number(v)
+	}
+	for _, kv := range fields {
+		if strings.HasPrefix(kv, "e") {
+			r.Received = append(r.Received, p.received(kv))
+		}
+	}
+	return r
+}
+
+func (p *senderScript) received(kv string) wire.FlowReceived {
+	k, v, _ := strings.Cut(kv, "=")
+	set, err := wire.ParseRanges(v)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return wire.FlowReceived{Flow: p.flow(k), Ranges: set}
+}
+
+// flow reads e1/normal.
+func (p *senderScript) flow(text string) wire.Flow {
+	e, l, _ := strings.Cut(strings.TrimPrefix(text, "e"), "/")
+	return wire.Flow{Epoch: wire.Epoch{byte(number(e))}, Lane: laneOf(p.t, l)}
+}
+
+func short(f wire.Flow) string { return fmt.Sprintf("e%d/%s", f.Epoch[0], f.Lane) }
+
+func describe(t *testing.T, f wire.Frame) string {
+	switch f.Type {
+	case wire.FramePing:
+		return "ping"
+	case wire.FrameBye:
+		return "bye"
+	case wire.FrameConfirm:
+		return "confirm " + string(f.Body)
+	case wire.FrameDrained:
+		return fmt.Sprintf("drained e%d", f.Body[0])
+	}
+	h, err := wire.ParseHeader(f.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.Kind == wire.KindVoid {
+		return fmt.Sprintf("void %s %s %s", short(h.Flow), h.Range(), h.Reason)
+	}
+	return fmt.Sprintf("block %s %s", short(h.Flow), h.Range())
+}
+
+func laneOf(t *testing.T, s string) wire.Lane {
+	l, err := wire.ParseLane(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func number(s string) int {
+	n, _ := strconv.Atoi(s)
+	return n
+}
