@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"strings"
 )
 
 const (
@@ -188,40 +189,52 @@ func parseSubjects(c *cursor, count int) []string {
 	if n == 0 || !c.need(2*n, "subjects") {
 		return nil
 	}
-	text := make([]byte, 0, min(c.rest()+n*8, MaxDict))
-	ends := make([]int, 0, n)
-	prev, begin := 0, 0 // where the entry before and this one begin
-	for range n {
-		p, l := c.uvarint(), c.uvarint()
-		if p > uint64(begin-prev) || l > MaxSubject {
-			c.fail(ErrCorrupt, "subject %d shares %d bytes of %d and adds %d", len(ends), p, begin-prev, l)
-		}
-		suffix := c.bytes(int(l))
-		if c.err != nil {
-			return nil
-		}
-		if len(text)+int(p)+len(suffix) > MaxDict {
-			c.fail(ErrLimit, "the subjects are longer than %d bytes together", MaxDict)
-			return nil
-		}
-		text = append(text, text[prev:prev+int(p)]...)
-		text = append(text, suffix...)
-		prev, begin = begin, len(text)
-		ends = append(ends, begin)
+	start := c.off
+	size := skipSubjects(c, n)
+	if c.err != nil {
+		return nil
 	}
-	all, out, from := string(text), make([]string, n), 0
-	for i, end := range ends {
-		out[i], from = all[from:end], end
-		if i > 0 && out[i] <= out[i-1] {
-			c.fail(ErrCorrupt, "entry %d of the dictionary is not in order", i)
-			return nil
-		}
-		if err := CheckSubject(out[i]); err != nil {
+	r := cursor{b: c.b, off: start, part: c.part}
+	var text strings.Builder
+	text.Grow(size)
+	out := make([]string, n)
+	prev := ""
+	for i := range out {
+		begin := text.Len()
+		text.WriteString(prev[:r.uvarint()])
+		text.Write(r.bytes(int(r.uvarint())))
+		s := text.String()[begin:]
+		if err := CheckSubject(s); err != nil {
 			c.fail(ErrCorrupt, "entry %d of the dictionary: %v", i, err)
 			return nil
 		}
+		if s <= prev {
+			c.fail(ErrCorrupt, "entry %d of the dictionary is not in order", i)
+			return nil
+		}
+		out[i], prev = s, s
 	}
 	return out
+}
+
+// skipSubjects checks the lengths of n entries and adds up what they are written out.
+func skipSubjects(c *cursor, n int) (size int) {
+	length := uint64(0) // of the entry before
+	for i := range n {
+		p, l := c.uvarint(), c.uvarint()
+		if c.err == nil && (p > length || l > MaxSubject) {
+			c.fail(ErrCorrupt, "subject %d shares %d bytes of %d and adds %d", i, p, length, l)
+		}
+		c.bytes(int(l))
+		length = p + l
+		if size += int(length); c.err == nil && size > MaxDict {
+			c.fail(ErrLimit, "the subjects are longer than %d bytes together", MaxDict)
+		}
+		if c.err != nil {
+			return 0
+		}
+	}
+	return size
 }
 
 // checkBody verifies the stored body without decompressing it.

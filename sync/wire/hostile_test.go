@@ -302,12 +302,12 @@ func TestBombs(t *testing.T) {
 		"64 MiB, announced":      forge(flagZstd, 1, 64<<20, one, huge),
 		"64 MiB, said to be 17":  forge(flagZstd, 1, MaxRaw, one, huge),
 		"64 MiB, said to be 100": forge(flagZstd, 1, 100, one, huge),
-		"17 MiB, honest":        forge(flagZstd, 1, MaxRaw, one, pack(make([]byte, MaxRaw))),
-		"65,536 messages":       forge(0, MaxCount, 2, one, []byte{0, 0}),
-		"headers":               forge(flagZstd, 4000, len(sets), one, pack(sets)),
-		"ids":                   forge(flagZstd, MaxCount, len(ids), one, pack(ids)),
-		"subjects":              forgeFields(grow, []byte{0, 0}),
-		"counts without bytes":  forge(0, MaxCount, 3, one, []byte{colFlags | colTTLs, 0, 0}),
+		"17 MiB, honest":         forge(flagZstd, 1, MaxRaw, one, pack(make([]byte, MaxRaw))),
+		"65,536 messages":        forge(0, MaxCount, 2, one, []byte{0, 0}),
+		"headers":                forge(flagZstd, 4000, len(sets), one, pack(sets)),
+		"ids":                    forge(flagZstd, MaxCount, len(ids), one, pack(ids)),
+		"subjects":               forgeFields(grow, []byte{0, 0}),
+		"counts without bytes":   forge(0, MaxCount, 3, one, []byte{colFlags | colTTLs, 0, 0}),
 	} {
 		d := NewDecoder()
 		if got := allocated(func() { _, _ = d.Decode(data, false) }); got > limit {

@@ -122,7 +122,7 @@ func ParseRanges(text string) (Ranges, error) {
 		a, b, ok := strings.Cut(part, "-")
 		first, err1 := strconv.ParseUint(a, 10, 64)
 		last, err2 := strconv.ParseUint(b, 10, 64)
-		if !ok || err1 != nil || err2 != nil || first == 0 || last < first {
+		if !ok || err1 != nil || err2 != nil || first == 0 || last < first || (Range{first, last}).String() != part {
 			return nil, fmt.Errorf("ranges: %q is not first-last", part)
 		}
 		if n := len(out); n > 0 && (out[n-1].Last == ^uint64(0) || first <= out[n-1].Last+1) {
