@@ -126,6 +126,7 @@ type MetricsConfig struct{ Listen string }
 const (
 	maxPayloadLimit = 8 << 20 // socket.max_payload at most
 	maxAtomicBody   = 4 << 20 // body of an atomic NDJSON publish
+	minSpool        = 8 << 20 // what the spool needs for a head in every lane
 )
 
 // Validate reports every fault of the configuration, each with its yaml key.
@@ -195,6 +196,9 @@ func (s SocketConfig) validate(bad func(key, format string, args ...any)) {
 
 func (s SpoolConfig) validate(bad func(key, format string, args ...any), later func(asked bool, key string)) {
 	notNegative(bad, "spool.max_bytes", s.MaxBytes)
+	if s.MaxBytes > 0 && s.MaxBytes < minSpool {
+		bad("spool.max_bytes", "%d is less than the smallest spool, 8MiB", s.MaxBytes)
+	}
 	notNegative(bad, "spool.keep_free", s.KeepFree)
 	oneOf(bad, "spool.when_full", s.WhenFull, "reject", "drop-oldest")
 	oneOf(bad, "spool.order", s.Order, "fifo", "fresh-first")

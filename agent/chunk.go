@@ -1,0 +1,158 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// Sizes of what framed connections read into.
+const (
+	smallChunk  = 4 << 10  // of a connection that is mostly idle; bounded by the number of connections
+	normalChunk = 64 << 10 // of a busy one
+	leastRead   = 1 << 10  // room below which a chunk counts as full
+)
+
+// frameBudgets bound the memory of framed connections. Who waits for one may
+// hold only those before it, so that nobody waits in a circle: chunks (never
+// waited for), large, messages.
+type frameBudgets struct {
+	chunks   *budget // bytes of normal chunks
+	large    *budget // bytes of frames that do not fit into one
+	messages *budget // with the spool
+	hub      *budget // publishes that wait for the hub
+}
+
+func newFrameBudgets(s SocketConfig) frameBudgets {
+	return frameBudgets{
+		chunks:   newBudget(s.MaxInflight / 4),
+		large:    newBudget(max(s.MaxInflight/4, s.MaxPayload+2*maxFrameHead)),
+		messages: newBudget(64 << 10),
+		hub:      newBudget(1024),
+	}
+}
+
+// chunk is memory that a connection reads into. Payloads alias it until the
+// spool has answered for them.
+type chunk struct {
+	buf   []byte
+	held  int64 // of the budgets
+	large bool
+	refs  atomic.Int32 // the reader, and each group
+}
+
+var (
+	smallChunks  = sync.Pool{New: func() any { return &chunk{buf: make([]byte, smallChunk)} }}
+	normalChunks = sync.Pool{New: func() any { return &chunk{buf: make([]byte, normalChunk)} }}
+)
+
+// drop gives one reference back.
+func (c *chunk) drop(a *Agent) {
+	if c.refs.Add(-1) > 0 {
+		return
+	}
+	switch {
+	case c.large:
+		a.frames.large.give(c.held)
+		a.bodies.give(min(c.held, a.bodies.max-a.frames.chunks.max))
+	case c.held > 0:
+		a.frames.chunks.give(c.held)
+		a.bodies.give(c.held)
+		c.held = 0
+		normalChunks.Put(c)
+	default:
+		smallChunks.Put(c)
+	}
+}
+
+// input is what a connection has read and not taken yet: cur.buf[r:w]. It is
+// owned by the reader.
+type input struct {
+	a    *Agent
+	cur  *chunk
+	r, w int
+	need int  // bytes from r on that make the next frame whole, as far as is known
+	full bool // a read filled all the room: there is more to come
+}
+
+func (in *input) rest() []byte         { return in.cur.slice(in.r, in.w) }
+func (in *input) free() []byte         { return in.cur.buf[in.w:] }
+func (in *input) consumed(rest []byte) { in.r = in.w - len(rest) }
+
+func (in *input) filled(n int) {
+	in.w += n
+	in.full = in.w == len(in.cur.buf)
+}
+
+func (c *chunk) slice(from, to int) []byte {
+	if c == nil {
+		return nil
+	}
+	return c.buf[from:to:to]
+}
+
+// hold returns the current chunk for one group.
+func (in *input) hold() *chunk {
+	in.cur.refs.Add(1)
+	return in.cur
+}
+
+// room makes room for the next frame, as far as its size is known.
+func (in *input) room(ctx context.Context) *problem {
+	if in.cur != nil && in.r == in.w && in.cur.refs.Load() == 1 && !in.cur.large {
+		in.r, in.w = 0, 0 // nobody else looks at it
+	}
+	if in.cur != nil && in.r+in.need <= len(in.cur.buf) && len(in.cur.buf)-in.w >= min(leastRead, len(in.cur.buf)-in.r) {
+		if len(in.cur.buf) > in.w {
+			return nil
+		}
+	}
+	next := in.a.chunk(in.full || in.cur != nil && in.cur.held > 0 && in.w > len(in.cur.buf)/2)
+	if in.need > len(next.buf) {
+		next.refs.Store(1)
+		next.drop(in.a)
+		var p *problem
+		if next, p = in.a.largeChunk(ctx, in.need); p != nil {
+			return p
+		}
+	}
+	next.refs.Store(1)
+	n := copy(next.buf, in.rest())
+	in.release()
+	in.cur, in.r, in.w = next, 0, n
+	return nil
+}
+
+func (in *input) release() {
+	if in.cur != nil {
+		in.cur.drop(in.a)
+		in.cur = nil
+	}
+	in.r, in.w = 0, 0
+}
+
+// chunk returns a small one, or a normal one if wanted and there is memory.
+func (a *Agent) chunk(normal bool) *chunk {
+	if normal && a.frames.chunks.take(normalChunk) {
+		if a.bodies.take(normalChunk) {
+			c := normalChunks.Get().(*chunk)
+			c.held = normalChunk
+			return c
+		}
+		a.frames.chunks.give(normalChunk)
+	}
+	return smallChunks.Get().(*chunk)
+}
+
+// largeChunk waits for the memory of one large frame.
+func (a *Agent) largeChunk(ctx context.Context, size int) (*chunk, *problem) {
+	n := int64(size)
+	if err := a.frames.large.wait(ctx, n); err != nil {
+		return nil, newProblem(codeStopping, "retry when the agent runs again")
+	}
+	if err := a.bodies.wait(ctx, min(n, a.bodies.max-a.frames.chunks.max)); err != nil {
+		a.frames.large.give(n)
+		return nil, newProblem(codeStopping, "retry when the agent runs again")
+	}
+	return &chunk{buf: make([]byte, size), held: n, large: true}, nil
+}

@@ -1,0 +1,81 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/fieldpost/fieldpost/spool"
+	"github.com/fieldpost/fieldpost/sync/wire"
+)
+
+// awaitHub waits until the hub has everything that rc is for; it says where it
+// is durable in the end.
+func (a *Agent) awaitHub(r *http.Request, rc spool.Receipt, timeout time.Duration) (status int, durable string) {
+	for _, seq := range [2]uint64{rc.Last, rc.First} { // in fifo the last implies the first
+		if a.waitDelivered(r.Context(), rc.Flow, seq, timeout) != nil {
+			return http.StatusAccepted, "disk"
+		}
+	}
+	return http.StatusOK, "hub"
+}
+
+// waitDelivered returns nil once the hub has seq; the agent's stop ends the wait.
+func (a *Agent) waitDelivered(ctx context.Context, f wire.Flow, seq uint64, timeout time.Duration) error {
+	st, p := a.gate.enter()
+	if p != nil {
+		return p
+	}
+	defer a.gate.leave()
+	if ok, err := st.Delivered(f, seq); ok || err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	go func() {
+		select {
+		case <-a.stopping:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return st.WaitDelivered(ctx, f, seq)
+}
+
+// wait is GET /v1/wait.
+func (a *Agent) wait(w http.ResponseWriter, r *http.Request) *problem {
+	q := r.URL.Query()
+	var f wire.Flow
+	var err error
+	if f.Epoch, err = wire.ParseEpoch(q.Get("epoch")); err != nil {
+		return newProblem(codeBadRequest, "%v; give the one of the receipt", err)
+	}
+	lane := cmp.Or(q.Get("lane"), wire.Normal.String())
+	var p *problem
+	if f.Lane, p = parseLane(lane); p != nil {
+		return p
+	}
+	seq, err := strconv.ParseUint(q.Get("seq"), 10, 64)
+	if err != nil || seq == 0 {
+		return newProblem(codeBadRequest, "seq %q is not a sequence; give the one of the receipt", q.Get("seq"))
+	}
+	timeout, p := timeoutParam(r)
+	if p != nil {
+		return p
+	}
+	switch err := a.waitDelivered(r.Context(), f, seq, timeout); {
+	case err == nil:
+		return writeJSON(w, http.StatusOK, map[string]string{"state": "delivered"})
+	case errors.Is(err, spool.ErrUnknown):
+		return newProblem(codeNotFound, "%v/%d was never given out by this agent", f, seq)
+	case errors.As(err, &p):
+		return p
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return writeJSON(w, http.StatusAccepted, map[string]string{"state": "pending"})
+	default:
+		return problemOf(err)
+	}
+}
