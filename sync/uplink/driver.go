@@ -115,14 +115,14 @@ func (u *Uplink) Run(ctx context.Context) error {
 	}
 	defer r.timer.Stop()
 	defer r.beat.Stop()
-	r.spooled()
+	r.step(r.list())
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case a := <-r.arrivals:
 			r.arrived(a)
 		case <-u.cfg.Source.Updates():
-			r.spooled()
+			r.step(r.list())
 		case <-r.timer.C:
 			r.ticked()
 		case <-r.beat.C:
@@ -140,14 +140,14 @@ func (u *Uplink) Run(ctx context.Context) error {
 	return nil
 }
 
-// spooled tells the sender what is held. The epoch is asked for after the flows:
-// one that is current then may be listed, but none that is listed becomes current.
-func (r *run) spooled() {
+// list is what the spool holds. The epoch is asked for after the flows: none of
+// those can become the current one later.
+func (r *run) list() Spooled {
 	ev := Spooled{Flows: r.cfg.Source.Flows()}
 	if r.cfg.Epoch != nil {
 		ev.Current, ev.Known = r.cfg.Epoch(), true
 	}
-	r.step(ev)
+	return ev
 }
 
 // ticked looks at what has arrived first: a hub is not silent whose acks wait.
@@ -200,6 +200,8 @@ func (r *run) do(a Action) {
 	case Hangup:
 		r.conn.hangup()
 		r.conn = nil
+	case List:
+		r.todo = append(r.todo, r.list())
 	case SendOpen:
 		r.open(a.Open)
 	case SendFrame:

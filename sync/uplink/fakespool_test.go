@@ -196,6 +196,10 @@ func (s *fakeSpool) current() wire.Epoch {
 	return s.epoch
 }
 
+func (s *fakeSpool) list() Spooled {
+	return Spooled{Flows: s.Flows(), Current: s.current(), Known: true}
+}
+
 // drained reports whether the hub is known to have everything.
 func (s *fakeSpool) drained() bool {
 	s.mu.Lock()

@@ -67,11 +67,12 @@ type Sender struct {
 	epochKnown bool // whether epoch is: without it no epoch is ever drained
 	codec      cutter
 
-	session    // of phaseOpen
-	openUntil  time.Time
-	linkLimit  int    // bytes of a message that the server takes; 0: unknown
-	hubID      string // pinned
-	token      string // durable
+	session              // of phaseOpen
+	asked      time.Time // when the open request was sent
+	listing    bool      // it waits for a Spooled
+	linkLimit  int       // bytes of a message that the server takes; 0: unknown
+	hubID      string    // pinned
+	token      string    // durable
 	smoothRTT  time.Duration
 	lastNotice string
 }
@@ -161,7 +162,7 @@ func (s *Sender) advance() {
 			s.do(Dial{})
 		}
 	case phaseOpening:
-		if !s.now.Before(s.openUntil) {
+		if !s.now.Before(s.asked.Add(openTimeout)) {
 			s.hangup(errors.New("the hub did not answer the open request"))
 		}
 	case phaseOpen:
@@ -178,7 +179,7 @@ func (s *Sender) Deadline() time.Time {
 	case phaseDown:
 		return s.retryAt
 	case phaseOpening:
-		return s.openUntil
+		return s.asked.Add(openTimeout)
 	case phaseOpen:
 		return s.sessionDeadline()
 	}

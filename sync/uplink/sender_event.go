@@ -11,7 +11,7 @@ type Event interface{ senderEvent() }
 
 // The events.
 type (
-	// Spooled tells what the spool holds: at the start and after commits.
+	// Spooled tells what the spool holds: after commits, and in answer to List.
 	Spooled struct {
 		Flows   []wire.FlowHeld // as Source.Flows
 		Current wire.Epoch      // that new messages get; zero before the first
@@ -65,6 +65,8 @@ type (
 	Dial struct{}
 	// Hangup closes it, or stops opening it. Nothing that comes of it counts any more.
 	Hangup struct{}
+	// List asks what the spool holds; Spooled answers.
+	List struct{}
 	// SendOpen requests a session; OpenReplied or OpenFailed answers.
 	SendOpen struct{ Open wire.Open }
 	// SendFrame sends a frame of the session, in the order of these actions.
@@ -113,6 +115,7 @@ func (Stopped) senderEvent()     {}
 
 func (Dial) senderAction()         {}
 func (Hangup) senderAction()       {}
+func (List) senderAction()         {}
 func (SendOpen) senderAction()     {}
 func (SendFrame) senderAction()    {}
 func (Load) senderAction()         {}

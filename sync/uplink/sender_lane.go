@@ -142,8 +142,11 @@ func (s *Sender) spooled(ev Spooled) {
 		}
 		s.lanes[i].flows = slices.Concat(older, lists[i], current)
 	}
-	if s.phase == phaseOpen {
+	switch {
+	case s.phase == phaseOpen:
 		s.settle()
+	case s.phase == phaseOpening && s.listing:
+		s.ask()
 	}
 }
 

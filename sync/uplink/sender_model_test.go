@@ -49,7 +49,8 @@ func TestSenderDeliversExactlyOnce(t *testing.T) {
 
 // senderWorld is a sender, its spool, a hub and what is on its way between them.
 type senderWorld struct {
-	t     *rapid.T
+	t     *rapid.T // to draw from
+	tb    interface{ Fatalf(string, ...any) }
 	now   time.Time
 	spool *fakeSpool
 	s     *Sender
@@ -67,7 +68,7 @@ type senderWorld struct {
 
 func newSenderWorld(t *rapid.T) *senderWorld {
 	w := &senderWorld{
-		t: t, now: time.Unix(1_800_000_000, 0), spool: newFakeSpool(), hub: newFakeHub(),
+		t: t, tb: t, now: time.Unix(1_800_000_000, 0), spool: newFakeSpool(), hub: newFakeHub(),
 		voids: map[wire.Flow]wire.Ranges{}, lastRun: map[wire.Epoch]bool{},
 	}
 	w.spool.trims = rapid.Bool().Draw(t, "trims")
@@ -89,9 +90,7 @@ func (w *senderWorld) start() {
 	w.spooled()
 }
 
-func (w *senderWorld) spooled() {
-	w.step(Spooled{Flows: w.spool.Flows(), Current: w.spool.epoch, Known: true})
-}
+func (w *senderWorld) spooled() { w.step(w.spool.list()) }
 
 // anything is one step of the world.
 func (w *senderWorld) anything() {
@@ -213,7 +212,7 @@ func (w *senderWorld) tick() {
 
 // settle lets the world work without faults until everything has arrived.
 func (w *senderWorld) settle() {
-	for range 5000 {
+	for range 200_000 {
 		switch {
 		case len(w.up) > 0:
 			w.hubTakes()
@@ -227,7 +226,7 @@ func (w *senderWorld) settle() {
 			w.tick()
 		}
 	}
-	w.t.Fatalf("not drained: phase %d, problem %v, in flight %d", w.s.phase, w.s.Problem(), w.s.window.inflight)
+	w.tb.Fatalf("not drained: phase %d, problem %v, in flight %d", w.s.phase, w.s.Problem(), w.s.window.inflight)
 }
 
 // idle reports that the sender believes the hub to have everything.
@@ -249,6 +248,8 @@ func (w *senderWorld) step(ev Event) {
 			case Hangup:
 				w.late = append(w.late, w.up...)
 				w.up, w.down, w.pending, w.linked = nil, nil, nil, false
+			case List:
+				todo = append(todo, w.spool.list())
 			case SendOpen:
 				w.pending = &a.Open
 			case SendFrame:
@@ -274,11 +275,11 @@ func (w *senderWorld) invariants() {
 			inflight += fl.bytes
 		}
 		if len(l.flights) > 0 && l.flights[0].flow != l.flights[len(l.flights)-1].flow {
-			w.t.Fatalf("lane %s has two epochs in flight", wire.Lane(i))
+			w.tb.Fatalf("lane %s has two epochs in flight", wire.Lane(i))
 		}
 	}
 	if inflight != w.s.window.inflight {
-		w.t.Fatalf("in flight %d, the window says %d", inflight, w.s.window.inflight)
+		w.tb.Fatalf("in flight %d, the window says %d", inflight, w.s.window.inflight)
 	}
 	if frames := len(w.up); inflight > w.hub.window && frames > 1 {
 		single := 0
@@ -286,7 +287,7 @@ func (w *senderWorld) invariants() {
 			single += len(w.s.lanes[i].flights)
 		}
 		if single > 1 {
-			w.t.Fatalf("%d bytes in flight, the hub allows %d", inflight, w.hub.window)
+			w.tb.Fatalf("%d bytes in flight, the hub allows %d", inflight, w.hub.window)
 		}
 	}
 }

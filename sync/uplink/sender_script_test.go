@@ -164,9 +164,7 @@ func (p *senderScript) tick(until time.Time) {
 	p.now = until
 }
 
-func (p *senderScript) spooled() {
-	p.step(Spooled{Flows: p.spool.Flows(), Current: p.spool.epoch, Known: true})
-}
+func (p *senderScript) spooled() { p.step(p.spool.list()) }
 
 func (p *senderScript) step(ev Event) {
 	todo := []Event{ev}
@@ -187,6 +185,8 @@ func (p *senderScript) do(a Action) Event {
 		say("dial")
 	case Hangup:
 		say("hangup")
+	case List:
+		return p.spool.list()
 	case SendOpen:
 		text := "open"
 		if a.Open.HubID != "" {

@@ -46,9 +46,18 @@ type session struct {
 	unsaved  string    // token of this session until it is durable
 }
 
-// open asks for a session over the connection that is up.
+// open begins a session over the connection that is up: first with what the
+// spool holds now.
 func (s *Sender) open() {
-	o := wire.Open{
+	s.phase = phaseOpening
+	s.asked, s.listing = s.now, true
+	s.do(List{})
+}
+
+// ask requests the session.
+func (s *Sender) ask() {
+	s.listing = false
+	s.do(SendOpen{wire.Open{
 		Protocol: wire.Protocol,
 		Version:  s.cfg.Version,
 		Process:  s.cfg.Process,
@@ -58,10 +67,7 @@ func (s *Sender) open() {
 		Class:    s.cfg.Class(),
 		Flows:    s.announce(),
 		Labels:   s.cfg.Labels,
-	}
-	s.phase = phaseOpening
-	s.openUntil = s.now.Add(openTimeout)
-	s.do(SendOpen{o})
+	}})
 }
 
 // replied starts the session, or takes no for an answer.
@@ -88,7 +94,7 @@ func (s *Sender) replied(r *wire.OpenReply) {
 		id:       wire.SessionID(*r.Session),
 		instance: r.Instance,
 		maxBody:  max(limit-frameOverhead, 1),
-		window:   newWindow(min(s.cfg.Window, r.Window), r.Window),
+		window:   newWindow(min(s.cfg.Window, r.Window), r.Window, s.now.Sub(s.asked)),
 		opened:   s.now, heard: s.now, sent: s.now, advanced: s.now,
 	}
 	s.phase, s.problem = phaseOpen, nil

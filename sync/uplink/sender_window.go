@@ -5,10 +5,11 @@ import "time"
 const (
 	firstWindow = 64 << 10
 	minWindow   = 32 << 10
-	// lateAck is the round trip from which on bytes are taken to queue on a slow
-	// link rather than to travel, or to wait for the hub's disk. What is in flight
-	// is what an urgent message has to stand behind.
-	lateAck = time.Second
+	// lateAck is how long an ack may take beyond two bare round trips before bytes
+	// are taken to queue on a slow link, rather than to travel or to wait for the
+	// hub's disk. What is in flight is what an urgent message stands behind.
+	lateAck  = time.Second
+	worstRTT = 3 * time.Second // beyond it the bare round trip was none
 )
 
 // window bounds the bytes in flight. It doubles every round trip while it is
@@ -21,12 +22,17 @@ type window struct {
 	max      int // of size
 	hub      int // that the hub allows, however few the frames
 	probing  bool
-	shrunk   time.Time // last time that it shrank
-	best     time.Duration
+	shrunk   time.Time     // last time that it shrank
+	late     time.Duration // the round trip from which on it does
 }
 
-func newWindow(limit, hub int) window {
-	return window{size: min(firstWindow, limit), max: limit, hub: hub, probing: true}
+// newWindow starts with what limits and hub allow, and the round trip of the
+// open request.
+func newWindow(limit, hub int, rtt time.Duration) window {
+	return window{
+		size: min(firstWindow, limit), max: limit, hub: hub, probing: true,
+		late: lateAck + 2*min(rtt, worstRTT),
+	}
 }
 
 // room reports whether a frame of n bytes may be sent: the last one may exceed
@@ -42,11 +48,8 @@ func (w *window) full() bool { return w.inflight > 0 && w.inflight >= w.size }
 // tells that the window was full then.
 func (w *window) landed(now time.Time, n int, rtt time.Duration, limited bool) {
 	w.inflight -= n
-	if w.best == 0 || rtt < w.best {
-		w.best = rtt
-	}
 	switch {
-	case rtt > max(lateAck, 4*w.best):
+	case rtt > w.late:
 		if now.Sub(w.shrunk) >= rtt { // once for what was in flight together
 			w.size = max(w.size*3/4, min(minWindow, w.max))
 			w.shrunk, w.probing = now, false
