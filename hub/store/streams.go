@@ -185,3 +185,21 @@ func explain(err error) error {
 	}
 	return err
 }
+
+// Widen adds to the max_bytes of a stream that has one, until EnsureStreams sets
+// it again; a negative number takes that back.
+func (s *Store) Widen(ctx context.Context, stream string, bytes int64) error {
+	st, err := s.js.Stream(ctx, stream)
+	if err == nil {
+		cfg := st.CachedInfo().Config
+		if cfg.MaxBytes <= 0 {
+			return nil
+		}
+		cfg.MaxBytes += bytes
+		_, err = s.js.UpdateStream(ctx, cfg)
+	}
+	if err != nil {
+		return fmt.Errorf("store: widen %s: %w", stream, explain(err))
+	}
+	return nil
+}

@@ -1,0 +1,24 @@
+// Package unpack turns the ledger's blocks into single messages in the streams
+// of the routes, gaps into messages in DEAD, and lets old blocks go.
+//
+// It guarantees that a route's stream is a projection of the ledger: every
+// message that the route table gives it is there exactly once and in the
+// ledger's order, whichever instance dies at whatever moment. Two facts carry
+// this, and no clock does: the first message of every batch is guarded by the
+// stream's last sequence, so that only one writer can succeed at a time; and a
+// checkpoint says at which stream sequence everything before a place in the
+// ledger was in the stream, so that any writer can count from there. Leases only
+// decide who tries.
+//
+// A block that cannot be decoded becomes one message in DEAD, a void one message
+// on dead.gap.<device>, each exactly once. A block leaves the ledger when it is
+// old enough and every route has it, and never takes the received set of its
+// flow with it.
+//
+// Reading order, pure: route.go (which stream takes a message), project.go (a
+// block as messages of a stream), position.go (where a writer resumes). The
+// driver: config.go, unpack.go (who runs what), lease.go (who tries), state.go
+// (checkpoints and route tables), worker.go (one route's life), locate.go
+// (where the stream stands), feed.go (read and decode), pump.go and slot.go
+// (batches in flight), dead.go, gaps.go, retain.go and mark.go.
+package unpack

@@ -1,0 +1,123 @@
+package unpack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/fieldpost/fieldpost/hub/store"
+	"github.com/fieldpost/fieldpost/sync/wire"
+)
+
+// Headers of the ledger's messages.
+const (
+	hdrReceived = "Fieldpost-Received"
+	hdrVoid     = "Fieldpost-Void"
+	hdrMark     = "Fieldpost-Mark"   // "1": no block, only the received set
+	hdrClosed   = "Fieldpost-Closed" // of a mark: since when nothing more will come, RFC 3339
+)
+
+// chunk is what one block projects to.
+type chunk struct {
+	seq   uint64 // of the block
+	from  uint64 // projected messages of the block that outs leaves out
+	epoch string
+	lane  wire.Lane
+	outs  []Out
+	left  uint64 // of the start's skip after this block
+}
+
+// feed reads the ledger and decodes it, ahead of the pump.
+type feed struct {
+	w      *worker
+	from   start
+	tables Tables
+	out    chan<- chunk
+}
+
+// run fills out until ctx ends or something fails. It waits at the ledger's end.
+func (f *feed) run(ctx context.Context) error {
+	r, err := f.w.u.cfg.Store.Reader(f.w.u.ledger, f.from.Block)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	dec, proj := wire.NewDecoder(), NewProjector(f.w.stream, f.tables)
+	next := f.from.Block
+	for {
+		m, err := r.Next(ctx)
+		if errors.Is(err, store.ErrNotFound) {
+			if err := f.atEnd(ctx, r, next); err != nil {
+				return err
+			}
+			continue
+		}
+		if err == nil {
+			err = f.w.u.fault("unpack:read")
+		}
+		if err != nil {
+			return err
+		}
+		if m.Seq > next && next > 1 {
+			f.w.lost(next, m.Seq)
+		}
+		next = m.Seq + 1
+		c, err := f.project(ctx, dec, proj, m)
+		if err != nil {
+			return err
+		}
+		if err := f.put(ctx, c); err != nil {
+			return err
+		}
+	}
+}
+
+func (f *feed) put(ctx context.Context, c chunk) error {
+	select {
+	case f.out <- c:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// atEnd waits for more. If the stream has more messages than the ledger
+// projects, the rest of them are others', and not to be skipped.
+func (f *feed) atEnd(ctx context.Context, r *store.Reader, next uint64) error {
+	if f.from.skip > 0 {
+		info, err := f.w.u.cfg.Store.Info(ctx, f.w.u.ledger)
+		if err != nil {
+			return err
+		}
+		if next > info.Last {
+			f.w.u.cfg.Log.Error("others have published into a stream that only the hub may write", "stream", f.w.stream, "messages", f.from.skip)
+			f.from.skip = 0
+			return f.put(ctx, chunk{seq: next - 1})
+		}
+	}
+	return r.Wait(ctx)
+}
+
+// project decodes one message of the ledger and takes off what the stream has.
+func (f *feed) project(ctx context.Context, dec *wire.Decoder, proj *Projector, m store.Stored) (chunk, error) {
+	c := chunk{seq: m.Seq, left: f.from.skip}
+	if m.Header[hdrMark] != nil || m.Header[hdrVoid] != nil {
+		return c, nil
+	}
+	b, err := dec.Decode(m.Data, true)
+	if err == nil {
+		c.outs, err = proj.Project(make([]Out, 0, len(b.Messages)), m.Seq, m.Subject, b)
+	}
+	switch {
+	case errors.Is(err, wire.ErrVersion):
+		return c, fmt.Errorf("unpack: block %d of %s was written by a newer Fieldpost; upgrade this hub: %w", m.Seq, m.Subject, err)
+	case err != nil:
+		c.outs = nil
+		return c, f.w.u.poison(ctx, m, err)
+	}
+	c.epoch, c.lane = b.Epoch.String(), b.Lane
+	all := len(c.outs)
+	c.outs = Cut(&f.from.Position, &f.from.skip, m.Seq, c.outs)
+	c.from, c.left = uint64(all-len(c.outs)), f.from.skip
+	return c, nil
+}

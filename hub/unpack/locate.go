@@ -1,0 +1,87 @@
+package unpack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/fieldpost/fieldpost/hub/store"
+	"github.com/fieldpost/fieldpost/sync/wire"
+)
+
+// maxForeign bounds how far back a message of ours is looked for, past others'.
+const maxForeign = 256
+
+// locate returns the position after the newest message of ours in the stream,
+// looking from sequence last back to floor (excluded); ok is false if none is
+// there any more. A message is ours if the ledger holds it where it says, so
+// that messages of an older ledger, or of others, are not mistaken.
+func (w *worker) locate(ctx context.Context, last, floor uint64, tables Tables) (pos Position, ok bool, err error) {
+	for seq := last; seq > floor && last-seq < maxForeign; seq-- {
+		m, err := w.u.cfg.Store.Get(ctx, w.stream, seq)
+		if errors.Is(err, store.ErrNotFound) {
+			if seq == last {
+				return Position{}, false, nil // purged: usually all of it
+			}
+			continue
+		}
+		if err != nil {
+			return Position{}, false, err
+		}
+		pos, ok, err := w.place(ctx, m, tables)
+		if err != nil || ok {
+			if ok && seq != last {
+				w.u.cfg.Log.Error("others have published into a stream that only the hub may write", "stream", w.stream, "first", seq+1, "last", last)
+			}
+			return pos, ok, err
+		}
+	}
+	return Position{}, false, nil
+}
+
+// place returns the position after m, if m is what the ledger projects there.
+func (w *worker) place(ctx context.Context, m store.Stored, tables Tables) (pos Position, ok bool, err error) {
+	seq, index, ok := parseBlockHeader(m.Header.Get(HdrBlock))
+	if !ok {
+		return Position{}, false, nil
+	}
+	raw, err := w.u.cfg.Store.Get(ctx, w.u.ledger, seq)
+	if errors.Is(err, store.ErrNotFound) {
+		return Position{}, false, nil
+	}
+	if err != nil {
+		return Position{}, false, err
+	}
+	b, err := wire.NewDecoder().Decode(raw.Data, false)
+	if err != nil {
+		return Position{}, false, nil // a poison block projects to nothing
+	}
+	outs, err := NewProjector(w.stream, tables).Project(nil, seq, raw.Subject, b)
+	if err != nil {
+		return Position{}, false, nil
+	}
+	part := 1
+	if p, _, ok := strings.Cut(m.Header.Get(HdrPart), "/"); ok {
+		if part, err = strconv.Atoi(p); err != nil {
+			return Position{}, false, nil
+		}
+	}
+	for i := range outs {
+		o := &outs[i]
+		if o.Index == index && o.Part == part && o.Subject == m.Subject &&
+			o.seq == m.Header.Get(HdrSeq) && b.Epoch.String() == m.Header.Get(HdrEpoch) {
+			return Position{Block: seq, Index: uint64(i) + 1}, true, nil
+		}
+	}
+	return Position{}, false, nil
+}
+
+// parseBlockHeader reads "<ledger sequence>/<index>".
+func parseBlockHeader(v string) (seq uint64, index int, ok bool) {
+	a, b, _ := strings.Cut(v, "/")
+	seq, err1 := strconv.ParseUint(a, 10, 64)
+	index, err2 := strconv.Atoi(b)
+	return seq, index, err1 == nil && err2 == nil && fmt.Sprintf("%d/%d", seq, index) == v
+}

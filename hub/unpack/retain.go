@@ -1,0 +1,179 @@
+package unpack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/fieldpost/fieldpost/hub/store"
+)
+
+const (
+	retainStep  = 100_000 // messages of the ledger that one pass looks at
+	scanTimeout = time.Minute
+)
+
+// retain lets old blocks go until ctx ends or something fails.
+func (u *Unpacker) retain(ctx context.Context) error {
+	for {
+		more, err := u.retainOnce(ctx)
+		if err != nil {
+			return err
+		}
+		if more {
+			continue
+		}
+		if err := sleep(ctx, u.cfg.RetainEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// retainOnce purges what is old enough and everywhere, and reports whether more
+// of it is left. Every step may be the last before a crash: marks do no harm
+// without the purge, and the purge comes only when every flow that it would
+// empty has its mark.
+func (u *Unpacker) retainOnce(ctx context.Context) (more bool, err error) {
+	info, err := u.cfg.Store.Info(ctx, u.ledger)
+	if err != nil || info.Messages == 0 {
+		return false, err
+	}
+	to, err := u.disposable(ctx, info)
+	if err != nil || to < info.First {
+		return false, err
+	}
+	more = to >= info.First+retainStep
+	to = min(to, info.First+retainStep-1)
+	ends, err := u.scan(ctx, info.First, to)
+	if err != nil {
+		return false, err
+	}
+	if err := u.keepSets(ctx, info.First, to, ends); err != nil {
+		return false, err
+	}
+	return more, u.purge(ctx, to)
+}
+
+func (u *Unpacker) purge(ctx context.Context, to uint64) error {
+	if err := u.fault("retain:purge"); err != nil {
+		return err
+	}
+	return u.cfg.Store.PurgeTo(ctx, u.ledger, to)
+}
+
+// disposable returns the last sequence up to which every block is old enough and
+// known by every stream and by the gaps, by what their checkpoints say durably.
+func (u *Unpacker) disposable(ctx context.Context, info store.Info) (to uint64, err error) {
+	names := append(u.cfg.Routes.Streams(), gapsName)
+	to = info.Last
+	for _, name := range names {
+		s := saved[Checkpoint]{kv: u.kv, key: keyCheckpoint(name)}
+		if found, err := s.load(ctx); err != nil || !found || s.val.Incarnation != info.Incarnation {
+			return 0, err
+		}
+		to = min(to, max(s.val.Block, 1)-1)
+	}
+	age := u.cfg.Retain
+	for _, r := range u.cfg.Routes {
+		if r.Packed {
+			age = max(age, r.MaxAge)
+		}
+	}
+	young, err := u.cfg.Store.FirstSince(ctx, u.ledger, u.cfg.Now().Add(-age))
+	switch {
+	case err == nil:
+		to = min(to, max(young.Seq, 1)-1)
+	case !errors.Is(err, store.ErrNotFound):
+		return 0, err
+	}
+	return to, nil
+}
+
+// scan lists the subjects of the ledger's messages from first to last with the
+// highest sequence of each in that range. It reads headers only.
+func (u *Unpacker) scan(ctx context.Context, first, last uint64) (map[string]uint64, error) {
+	if err := u.fault("retain:scan"); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, scanTimeout) // another instance may purge what is waited for
+	defer cancel()
+	fail := func(err error) (map[string]uint64, error) {
+		return nil, fmt.Errorf("unpack: read the ledger's headers: %w", err)
+	}
+	c, err := u.cfg.Store.JetStream().OrderedConsumer(ctx, u.ledger, jetstream.OrderedConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: first, HeadersOnly: true,
+	})
+	if err != nil {
+		return fail(err)
+	}
+	it, err := c.Messages(jetstream.PullMaxMessages(1000))
+	if err != nil {
+		return fail(err)
+	}
+	defer it.Stop()
+	ends := map[string]uint64{}
+	for {
+		m, err := it.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return fail(err)
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return fail(err)
+		}
+		seq := meta.Sequence.Stream
+		if seq <= last {
+			ends[m.Subject()] = seq
+		}
+		if seq >= last || meta.NumPending == 0 {
+			return ends, nil
+		}
+	}
+}
+
+// keepSets makes sure that a purge up to last takes no flow's received set: each
+// flow whose newest message would go gets a mark.
+func (u *Unpacker) keepSets(ctx context.Context, first, last uint64, ends map[string]uint64) error {
+	var emptied []store.Stored // newest messages that would go, oldest first
+	for subject := range ends {
+		m, err := u.cfg.Store.Last(ctx, u.ledger, subject)
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			continue
+		case err != nil:
+			return err
+		}
+		if m.Seq <= last && !u.forgotten(m) {
+			m.Data = nil
+			emptied = append(emptied, m)
+		}
+	}
+	slices.SortFunc(emptied, func(a, b store.Stored) int {
+		if a.Seq < b.Seq {
+			return -1
+		}
+		return 1
+	})
+	// A full ledger has no place for marks: what needs none goes first.
+	if len(emptied) > 0 && emptied[0].Seq > first {
+		if err := u.purge(ctx, emptied[0].Seq-1); err != nil {
+			return err
+		}
+	}
+	for _, m := range emptied {
+		if err := u.mark(ctx, m, last); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgotten reports whether m is the mark of an epoch that was closed long ago.
+func (u *Unpacker) forgotten(m store.Stored) bool {
+	since, err := time.Parse(time.RFC3339, m.Header.Get(hdrClosed))
+	return err == nil && m.Header.Get(hdrMark) != "" && u.cfg.Now().Sub(since) >= u.cfg.KeepClosed
+}

@@ -1,0 +1,106 @@
+package unpack
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Keys in the hub's bucket.
+const (
+	keyTables = "unpack.tables"
+	gapsName  = "gaps"
+)
+
+func keyCheckpoint(name string) string { return "unpack.at." + name }
+func keyLease(name string) string      { return "unpack.lease." + name }
+
+// errConflict means that another instance has written the entry.
+var errConflict = errors.New("unpack: another instance has written")
+
+// saved is an entry of the hub's bucket and its revision, for compare-and-swap.
+type saved[T any] struct {
+	kv  jetstream.KeyValue
+	key string
+	rev uint64 // 0: there is none
+	val T
+}
+
+// load reads the entry from the leader; found is false if there is none.
+func (s *saved[T]) load(ctx context.Context) (found bool, err error) {
+	var zero T
+	s.rev, s.val = 0, zero
+	e, err := s.kv.Get(ctx, s.key)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("unpack: read %s: %w", s.key, err)
+	}
+	if err := json.Unmarshal(e.Value(), &s.val); err != nil {
+		return false, fmt.Errorf("unpack: %s in the hub's bucket is not readable: %w", s.key, err)
+	}
+	s.rev = e.Revision()
+	return true, nil
+}
+
+// store writes v unless another instance has written since; then errConflict.
+func (s *saved[T]) store(ctx context.Context, v T) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("unpack: write %s: %w", s.key, err)
+	}
+	rev, err := s.kv.Update(ctx, s.key, data, s.rev) // revision 0: create
+	switch {
+	case errors.Is(err, jetstream.ErrKeyExists):
+		return fmt.Errorf("%w %s", errConflict, s.key)
+	case err != nil:
+		return fmt.Errorf("unpack: write %s: %w", s.key, err)
+	}
+	s.rev, s.val = rev, v
+	return nil
+}
+
+// tablesValue is every version of the route table for one ledger.
+type tablesValue struct {
+	Incarnation string `json:"incarnation"`
+	Versions    Tables `json:"versions"`
+}
+
+// ensureTables makes the configured table hold from the ledger's next block on,
+// if it does not hold already, and returns every version.
+func (u *Unpacker) ensureTables(ctx context.Context) (Tables, error) {
+	s := saved[tablesValue]{kv: u.kv, key: keyTables}
+	for {
+		if _, err := s.load(ctx); err != nil {
+			return nil, err
+		}
+		info, err := u.cfg.Store.Info(ctx, u.ledger)
+		if err != nil {
+			return nil, err
+		}
+		v := s.val
+		if v.Incarnation != info.Incarnation {
+			v = tablesValue{Incarnation: info.Incarnation}
+		}
+		switch n := len(v.Versions); {
+		case n == 0:
+			v.Versions = Tables{{From: 0, Table: u.cfg.Routes}}
+		case v.Versions[n-1].Table.same(u.cfg.Routes):
+			return v.Versions, nil
+		default:
+			v.Versions = append(v.Versions[:n:n], Version{From: info.Last + 1, Table: u.cfg.Routes})
+			u.cfg.Log.Info("routes changed", "from_block", info.Last+1)
+		}
+		err = s.store(ctx, v)
+		if err == nil {
+			return v.Versions, nil
+		}
+		if !errors.Is(err, errConflict) {
+			return nil, err
+		}
+	}
+}

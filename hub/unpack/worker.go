@@ -1,0 +1,190 @@
+package unpack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/fieldpost/fieldpost/hub/store"
+	"github.com/fieldpost/fieldpost/sync/wire"
+)
+
+// worker writes one stream while it holds the lease.
+type worker struct {
+	u      *Unpacker
+	stream string
+	state  saved[Checkpoint] // owned by work
+	health health
+
+	mu sync.Mutex
+	at Checkpoint // newest fact known; guarded by mu
+}
+
+func (w *worker) seen() Checkpoint {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.at
+}
+
+// confirm notes a fact.
+func (w *worker) confirm(c Checkpoint) {
+	w.mu.Lock()
+	w.at = c
+	w.mu.Unlock()
+}
+
+// standby keeps Status and Lag fresh while another instance works.
+func (w *worker) standby(ctx context.Context) {
+	s := saved[Checkpoint]{kv: w.state.kv, key: w.state.key}
+	if found, err := s.load(ctx); err == nil && found {
+		w.confirm(s.val)
+		w.health.set(w.u, w.stream, nil)
+	}
+}
+
+// work unpacks until ctx ends or the lease is to be given up. Each turn begins
+// with what is durable.
+func (w *worker) work(ctx context.Context) error {
+	wait := retryFirst
+	for {
+		stored, err := w.turn(ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		switch {
+		case errors.Is(err, wire.ErrVersion):
+			return err // a newer instance may take over
+		case errors.Is(err, store.ErrGuard), errors.Is(err, errConflict):
+			// Another instance writes. If it took our lease over, ctx ends soon; if it
+			// believes to hold one that it has lost, it will notice.
+			w.u.cfg.Log.Info("another instance writes the stream; looking again", "stream", w.stream, "error", err)
+		case errors.Is(err, store.ErrFull):
+			err = fmt.Errorf("stream %s takes no more; raise the route's max_bytes, or let back ends catch up and purge: %w", w.stream, err)
+			fallthrough
+		default:
+			w.health.set(w.u, w.stream, err)
+		}
+		if stored {
+			wait = retryFirst
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+		wait = min(2*wait, retryMost)
+	}
+}
+
+// turn resumes and unpacks until something fails. It reports whether anything
+// was stored.
+func (w *worker) turn(ctx context.Context) (stored bool, err error) {
+	tables, err := w.u.ensureTables(ctx)
+	if err != nil {
+		return false, err
+	}
+	from, err := w.resume(ctx, tables)
+	if err != nil {
+		return false, err
+	}
+	p := &pump{w: w, from: from, tables: tables}
+	err = p.run(ctx)
+	return p.stored, err
+}
+
+// start is where a turn begins.
+type start struct {
+	Checkpoint        // from which to read
+	skip       uint64 // projected messages from there that the stream has already
+	last       uint64 // the stream's last sequence
+}
+
+// resume finds where the stream stands.
+func (w *worker) resume(ctx context.Context, tables Tables) (start, error) {
+	if err := w.u.fault("unpack:resume"); err != nil {
+		return start{}, err
+	}
+	found, err := w.state.load(ctx)
+	if err != nil {
+		return start{}, err
+	}
+	ledger, err := w.u.cfg.Store.Info(ctx, w.u.ledger)
+	if err != nil {
+		return start{}, err
+	}
+	stream, err := w.u.cfg.Store.Info(ctx, w.stream)
+	if err != nil {
+		return start{}, err
+	}
+	cp, last := w.state.val, stream.Last
+	if found && cp.Incarnation == ledger.Incarnation && last >= cp.StreamSeq && cp.Block <= ledger.Last+1 {
+		if cp.Block < ledger.First && ledger.First > 1 {
+			w.lost(cp.Block, ledger.First)
+		}
+		return w.known(ctx, cp, last, tables)
+	}
+	cp, err = w.anew(ctx, found, cp, ledger, last, tables)
+	if err != nil {
+		return start{}, err
+	}
+	w.confirm(cp)
+	return start{Checkpoint: cp, last: last}, nil
+}
+
+// known resumes from a checkpoint that holds: at the newest message of the
+// stream if it is still there, else by counting.
+func (w *worker) known(ctx context.Context, cp Checkpoint, last uint64, tables Tables) (start, error) {
+	skip, err := cp.Resume(last)
+	if err != nil || skip == 0 {
+		w.confirm(cp)
+		return start{Checkpoint: cp, last: last}, err
+	}
+	pos, ok, err := w.locate(ctx, last, cp.StreamSeq, tables)
+	if err != nil {
+		return start{}, err
+	}
+	if ok {
+		cp.Position, cp.StreamSeq, skip = pos, last, 0
+	}
+	w.confirm(cp)
+	return start{Checkpoint: cp, skip: skip, last: last}, nil
+}
+
+// anew makes a checkpoint where none holds, durable before anything is written.
+func (w *worker) anew(ctx context.Context, found bool, old Checkpoint, ledger store.Info, last uint64, tables Tables) (Checkpoint, error) {
+	cp := Checkpoint{Incarnation: ledger.Incarnation, Position: Position{Block: ledger.First}, StreamSeq: last}
+	log := w.u.cfg.Log.With("stream", w.stream)
+	switch {
+	case found && old.Incarnation != ledger.Incarnation:
+		log.Warn("the ledger is a new one; unpacking starts at its first block", "block", cp.Block)
+		return cp, w.save(ctx, cp)
+	case found && old.Block > ledger.Last+1:
+		cp.Block = ledger.Last + 1
+		log.Error("the ledger has lost blocks that were unpacked already; unpacking starts at its end", "expected", old.Block, "block", cp.Block)
+		return cp, w.save(ctx, cp)
+	}
+	pos, ok, err := w.locate(ctx, last, 0, tables)
+	switch {
+	case err != nil:
+		return cp, err
+	case ok:
+		cp.Position = pos
+	case found:
+		cp.Position = old.Position
+	}
+	if found {
+		log.Error("the stream has lost messages that were stored; unpacking goes on after the last that is there, or where it was", "expected", old.StreamSeq, "last", last, "position", cp.Position)
+	}
+	return cp, w.save(ctx, cp)
+}
+
+func (w *worker) lost(from, first uint64) {
+	w.u.cfg.Log.Error("blocks were removed before they were unpacked", "stream", w.stream, "first", from, "last", first-1)
+}
+
+// save makes a checkpoint durable.
+func (w *worker) save(ctx context.Context, cp Checkpoint) error {
+	if err := w.u.fault("unpack:checkpoint"); err != nil {
+		return err
+	}
+	return w.state.store(ctx, cp)
+}
