@@ -1,0 +1,88 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/fieldpost/fieldpost/agent"
+	"github.com/fieldpost/fieldpost/cmd/internal/cli"
+	"github.com/fieldpost/fieldpost/cmd/internal/conf"
+	"github.com/fieldpost/fieldpost/sync/wire"
+)
+
+func configuration() cli.Config {
+	return cli.Config{
+		Example: conf.AgentExample,
+		Load: func(s conf.Source) (any, conf.Origins, error) {
+			file, _, origins, err := load(s)
+			return file, origins, err
+		},
+	}
+}
+
+// load reads everything and checks it as far as that is possible without
+// starting: what `run` would refuse, `config check` refuses.
+func load(s conf.Source) (*conf.Agent, agent.Config, conf.Origins, error) {
+	file, origins, err := conf.LoadAgent(s)
+	if err != nil {
+		return nil, agent.Config{}, nil, err
+	}
+	cfg, err := toAgent(file, origins)
+	if err := errors.Join(err, cfg.Validate()); err != nil {
+		return nil, agent.Config{}, nil, conf.Place(err, origins)
+	}
+	return file, cfg, origins, nil
+}
+
+// toAgent is complete even if it finds a mistake, so that others are found too.
+func toAgent(f *conf.Agent, origins conf.Origins) (agent.Config, error) {
+	lanes, err := laneRules(f.Lanes)
+	cfg := agent.Config{
+		Device:  f.Device,
+		Labels:  f.Labels,
+		DataDir: f.DataDir,
+		Socket: agent.SocketConfig{
+			Path: f.Socket.Path, Mode: fs.FileMode(f.Socket.Mode), Group: f.Socket.Group,
+			MaxPayload: int64(f.Socket.MaxPayload), MaxInflight: int64(f.Socket.MaxInflight),
+		},
+		Hub: agent.HubConfig{URLs: f.Hub.URLs, Creds: f.Hub.Creds, CA: f.Hub.CA},
+		Spool: agent.SpoolConfig{
+			MaxBytes: int64(f.Spool.MaxBytes), KeepFree: max(int64(f.Spool.KeepFree), 1), // 0 in Config is the default
+			WhenFull: f.Spool.WhenFull, MaxAge: time.Duration(f.Spool.MaxAge), CommitDelay: time.Duration(f.Spool.CommitDelay),
+			Order: f.Spool.Order, FreshShare: int(f.Spool.FreshShare), Durability: f.Spool.Durability, KeyFile: f.Spool.KeyFile,
+		},
+		Lanes: lanes,
+		Link: agent.LinkConfig{
+			Class: f.Link.Class, MaxRate: int64(f.Link.MaxRate), Flush: time.Duration(f.Link.Flush),
+			DailyBytes: int64(f.Link.DailyBytes), Windows: make([]agent.LinkWindow, len(f.Link.Windows)),
+		},
+		Access: make([]agent.AccessRule, len(f.Access)),
+		MQTT: agent.MQTTConfig{
+			Listen: f.MQTT.Listen, TLSCert: f.MQTT.TLS.Cert, TLSKey: f.MQTT.TLS.Key,
+			UsersFile: f.MQTT.UsersFile, ACLFile: f.MQTT.ACLFile,
+		},
+		Syslog:  agent.SyslogConfig{Socket: f.Syslog.Socket},
+		Metrics: agent.MetricsConfig{Listen: f.Metrics.Listen},
+		Version: cli.Version(version),
+	}
+	if cfg.Spool.CommitDelay == 0 {
+		cfg.Spool.CommitDelay = -1 // 0 in Config is the default
+	}
+	if origins["socket.group"] == "default" {
+		cfg.Socket.Group = "" // the agent's own default: fieldpost, if there is such a group
+	}
+	return cfg, err
+}
+
+func laneRules(in []conf.LaneRule) (out []agent.LaneRule, mistakes error) {
+	for i, r := range in {
+		l, err := wire.ParseLane(r.Lane)
+		if err != nil {
+			mistakes = errors.Join(mistakes, fmt.Errorf("lanes[%d].lane: %w", i, err))
+		}
+		out = append(out, agent.LaneRule{Match: r.Match, Lane: l})
+	}
+	return out, mistakes
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fieldpost/fieldpost/cmd/internal/cli"
+	"github.com/fieldpost/fieldpost/cmd/internal/conf"
+)
+
+// socketFlag adds --socket.
+func socketFlag(c *cobra.Command) {
+	c.Flags().String("socket", "", "the agent's `socket` (default $FIELDPOST_SOCKET, else the first agent found)")
+}
+
+// findSocket returns the socket that was named, or the first one on which an
+// agent answers.
+func findSocket(c *cobra.Command) (string, error) {
+	candidates := conf.Sockets(os.Environ())
+	if s, err := c.Flags().GetString("socket"); err == nil && s != "" {
+		candidates = []string{s}
+	}
+	var failed error
+	for _, s := range candidates {
+		conn, err := net.DialTimeout("unix", s, 5*time.Second)
+		if err == nil {
+			return s, conn.Close()
+		}
+		if failed == nil || !errors.Is(err, fs.ErrNotExist) {
+			failed = noAgent(s, err)
+		}
+		if errors.Is(err, fs.ErrPermission) {
+			break // an agent of this machine, but not for us: do not take another one silently
+		}
+	}
+	if len(candidates) > 1 {
+		failed = cli.Exit(cli.Temporary, fmt.Errorf("%w; looked for %s", failed, strings.Join(candidates, ", ")))
+	}
+	return "", failed
+}
+
+// noAgent says why nobody answers and what to do.
+func noAgent(socket string, err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%s: permission denied; join the group of the socket (ls -l shows it) or run as its owner", socket)
+	}
+	reason := "no agent answers at " + socket
+	if errors.Is(err, fs.ErrNotExist) {
+		reason = "no agent runs at " + socket
+	}
+	return cli.Exit(cli.Temporary, fmt.Errorf("%s (%w); start one with: fieldpost-agent run", reason, innermost(err)))
+}
+
+func innermost(err error) error {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
+}
+
+// api asks one agent over HTTP.
+type api struct {
+	socket string
+	http   http.Client
+}
+
+func newAPI(c *cobra.Command) (*api, error) {
+	socket, err := findSocket(c)
+	if err != nil {
+		return nil, err
+	}
+	a := &api{socket: socket}
+	a.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	return a, nil
+}
+
+// problem is an error as the agent words it.
+type problem struct {
+	Title  string `json:"title"`
+	Detail string `json:"detail"`
+	Code   string `json:"code"`
+}
+
+// temporary are the codes that a retry may cure.
+var temporary = map[string]bool{
+	"timeout": true, "quota": true, "starting": true, "stopping": true,
+	"disk_fault": true, "spool_full": true, "disk_full": true,
+}
+
+// refusal is the error for a problem with this code.
+func refusal(code, title, detail string) error {
+	err := fmt.Errorf("%s: %s (%s)", title, detail, code)
+	if title == "" {
+		err = fmt.Errorf("%s (%s)", detail, code)
+	}
+	if temporary[code] {
+		return cli.Exit(cli.Temporary, err)
+	}
+	return err
+}
+
+// open sends a request and returns the body of a good answer.
+func (a *api) open(ctx context.Context, method, path string, body any) (io.ReadCloser, error) {
+	var send io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return nil, fmt.Errorf("request: %w", err)
+		}
+		send = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, send)
+	if err != nil {
+		return nil, fmt.Errorf("request: %w", err)
+	}
+	resp, err := a.http.Do(req)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, noAgent(a.socket, err)
+	case resp.StatusCode < 300:
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	var p problem
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(&p); err != nil || p.Code == "" {
+		return nil, fmt.Errorf("the agent at %s answers %s; is it one?", a.socket, resp.Status)
+	}
+	return nil, refusal(p.Code, p.Title, p.Detail)
+}
+
+// call sends a request and reads the answer into out, unless that is nil.
+func (a *api) call(ctx context.Context, method, path string, body, out any) error {
+	answer, err := a.open(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer answer.Close()
+	if out == nil {
+		return nil
+	}
+	if err := json.NewDecoder(answer).Decode(out); err != nil {
+		return fmt.Errorf("the answer of the agent at %s cannot be read: %w", a.socket, err)
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fieldpost/fieldpost/cmd/internal/cli"
+)
+
+// status is GET /v1/status.
+type status struct {
+	Device  string `json:"device"`
+	Epoch   string `json:"epoch"`
+	Version string `json:"version"`
+	Link    struct {
+		Up        bool      `json:"up"`
+		Hub       string    `json:"hub"`
+		Since     time.Time `json:"since"`
+		RTT       float64   `json:"rtt_ms"`
+		LastError string    `json:"last_error"`
+		Class     string    `json:"class"`
+	} `json:"link"`
+	Backlog map[string]struct {
+		Messages uint64    `json:"messages"`
+		Bytes    int64     `json:"bytes"`
+		Oldest   time.Time `json:"oldest,omitzero"`
+	} `json:"backlog"`
+	Disk struct {
+		Used int64 `json:"used"`
+		Max  int64 `json:"max"`
+		Free int64 `json:"free"`
+	} `json:"disk"`
+	Dropped    map[string]uint64 `json:"dropped"`
+	Quarantine struct {
+		Segments uint64   `json:"segments"`
+		Messages uint64   `json:"messages"`
+		Reports  []string `json:"reports"`
+	} `json:"quarantine"`
+}
+
+// waiting is what the hub does not have yet.
+func (s *status) waiting() (messages uint64, bytes int64) {
+	for _, l := range s.Backlog {
+		messages, bytes = messages+l.Messages, bytes+l.Bytes
+	}
+	return messages, bytes
+}
+
+// status asks for the state; raw is the answer as it came.
+func (a *api) status(ctx context.Context) (s status, raw json.RawMessage, err error) {
+	if err := a.call(ctx, "GET", "/v1/status", nil, &raw); err != nil {
+		return s, nil, err
+	}
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return s, nil, fmt.Errorf("the status of the agent at %s cannot be read: %w", a.socket, err)
+	}
+	return s, raw, nil
+}
+
+func statusCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "show link, backlog and disk",
+		Example: `  fieldpost-agent status --watch
+  fieldpost-agent status --json | jq .backlog`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			watch, err := c.Flags().GetBool("watch")
+			if err != nil {
+				return err
+			}
+			ctx, stop := cli.Signals(c.ErrOrStderr())
+			defer stop()
+			a, err := newAPI(c)
+			if err != nil {
+				return err
+			}
+			if !watch {
+				return a.showStatus(ctx, c, false)
+			}
+			return a.watchStatus(ctx, c)
+		},
+	}
+	c.Flags().Bool("watch", false, "show it again every second until interrupted")
+	socketFlag(c)
+	return c
+}
+
+// watchStatus returns nil when it is interrupted.
+func (a *api) watchStatus(ctx context.Context, c *cobra.Command) error {
+	clear := cli.Terminal(c.OutOrStdout()) && !cli.JSON(c)
+	for {
+		if err := a.showStatus(ctx, c, clear); ctx.Err() != nil {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func (a *api) showStatus(ctx context.Context, c *cobra.Command, clear bool) error {
+	s, raw, err := a.status(ctx)
+	if err != nil {
+		return err
+	}
+	return cli.Print(c, raw, func(w io.Writer) {
+		if clear {
+			fmt.Fprint(w, "\x1b[H\x1b[2J")
+		}
+		s.write(w, a.socket, time.Now())
+	})
+}
+
+func (s *status) write(w io.Writer, socket string, now time.Time) {
+	fmt.Fprintf(w, "device   %s  (version %s, epoch %s)\n", s.Device, s.Version, cmp.Or(s.Epoch, "not begun"))
+	fmt.Fprintf(w, "socket   %s\n", socket)
+	switch {
+	case s.Link.Up:
+		fmt.Fprintf(w, "link     up to %s for %s, round trip %.1f ms, %s\n", s.Link.Hub, cli.Span(now.Sub(s.Link.Since)), s.Link.RTT, s.Link.Class)
+	case s.Link.Since.IsZero():
+		fmt.Fprintf(w, "link     DOWN, %s: %s\n", s.Link.Class, cmp.Or(s.Link.LastError, "connecting"))
+	default:
+		fmt.Fprintf(w, "link     DOWN for %s, %s: %s\n", cli.Span(now.Sub(s.Link.Since)), s.Link.Class, cmp.Or(s.Link.LastError, "connecting"))
+	}
+	messages, bytes := s.waiting()
+	if messages == 0 {
+		fmt.Fprintln(w, "backlog  empty: the hub has everything")
+	} else {
+		fmt.Fprintf(w, "backlog  %s messages, %s\n", cli.Count(messages), cli.Bytes(bytes))
+	}
+	for _, lane := range []string{"urgent", "normal", "bulk"} {
+		if l := s.Backlog[lane]; l.Messages > 0 {
+			fmt.Fprintf(w, "         %-6s %s messages, %s, oldest %s\n", lane, cli.Count(l.Messages), cli.Bytes(l.Bytes), cli.Ago(now, l.Oldest))
+		}
+	}
+	fmt.Fprintf(w, "disk     %s of %s used, %s free on the file system\n", cli.Bytes(s.Disk.Used), cli.Bytes(s.Disk.Max), cli.Bytes(s.Disk.Free))
+	var dropped []string
+	for _, reason := range slices.Sorted(maps.Keys(s.Dropped)) {
+		if n := s.Dropped[reason]; n > 0 {
+			dropped = append(dropped, fmt.Sprintf("%s %s", cli.Count(n), reason))
+		}
+	}
+	if dropped != nil {
+		fmt.Fprintf(w, "dropped  %s\n", strings.Join(dropped, ", "))
+	}
+	if q := s.Quarantine; q.Segments > 0 {
+		fmt.Fprintf(w, "damage   %d segments with %s messages in quarantine; see %s\n", q.Segments, cli.Count(q.Messages), strings.Join(q.Reports, ", "))
+	}
+}
