@@ -3,11 +3,16 @@
 //
 // It guarantees that a decoder never panics, never allocates more than its
 // limits allow, and never accepts a block whose bytes were changed; that
-// encoding what was decoded gives the same messages; and that an unknown
-// version is reported as such, not as corruption.
+// encoding what was decoded gives the same messages; that what an encoder
+// writes a decoder accepts; and that an unknown version is reported as such,
+// not as corruption.
 //
 // Reading order: message.go (what a publisher hands in), subject.go (which
-// names are legal), flow.go (who numbered it), ranges.go (what has arrived),
-// block.go (many messages as one unit of storage), session.go (how blocks
-// travel).
+// names are legal), flow.go (who numbered it), ranges.go (what has arrived);
+// block.go (many messages as one unit of storage), encode.go and header.go (how
+// a block is written), columns.go and columns_put.go (its body), decode.go and
+// columns_get.go (the way back, from hands that are not trusted), cursor.go
+// (reading numbers), cut.go (a part of a block); session.go (how blocks
+// travel), open.go (how a session begins), frame.go and reply.go (what is said
+// in it).
 package wire

@@ -25,7 +25,7 @@ const (
 )
 
 // Encoder turns messages into blocks. It is not safe for concurrent use; it
-// holds about 2 MB.
+// holds about 2.4 MB (Fast), 5.6 MB (Better) or the size of a body (Plain).
 type Encoder struct {
 	zw     *zstd.Encoder // nil: Plain
 	raw    []byte        // body before compression
