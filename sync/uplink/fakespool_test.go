@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -79,7 +80,7 @@ func (s *fakeSpool) append(lane wire.Lane, n, size int) *fakeFlow {
 func (s *fakeSpool) payload(seq uint64, size int) []byte {
 	p := fmt.Appendf(nil, "%d.", seq)
 	for len(p) < size {
-		p = append(p, byte(s.rnd.Uint32()))
+		p = binary.LittleEndian.AppendUint64(p, s.rnd.Uint64())
 	}
 	return p
 }
@@ -198,6 +199,19 @@ func (s *fakeSpool) current() wire.Epoch {
 
 func (s *fakeSpool) list() Spooled {
 	return Spooled{Flows: s.Flows(), Current: s.current(), Known: true}
+}
+
+// taken is how many blocks were read.
+func (s *fakeSpool) taken() int { s.mu.Lock(); defer s.mu.Unlock(); return s.reads }
+
+// told is how many sequences the hub is known to have.
+func (s *fakeSpool) told() (n uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.flows {
+		n += f.received.Len()
+	}
+	return n
 }
 
 // drained reports whether the hub is known to have everything.
