@@ -85,10 +85,8 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		return err
 	}
 	srv := newServer(a, ln)
-	served := make(chan error, 1)
-	go func() { served <- srv.serve() }()
-
-	runErr := a.runStore(ctx, served)
+	srv.start()
+	runErr := a.runStore(ctx)
 	// The socket goes last: until the spool is closed it answers "stopping".
 	stopCtx, cancel := context.WithTimeout(context.Background(), a.cfg.StopTimeout)
 	defer cancel()
@@ -99,7 +97,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 
 // runStore opens the spool, runs the uplink on it until ctx ends or something
 // that cannot go on fails, and closes it when what was accepted is answered.
-func (a *Agent) runStore(ctx context.Context, failed <-chan error) error {
+func (a *Agent) runStore(ctx context.Context) error {
 	began := time.Now()
 	st, err := a.openStore()
 	if err != nil {
@@ -125,7 +123,6 @@ func (a *Agent) runStore(ctx context.Context, failed <-chan error) error {
 	upEnded := false
 	select {
 	case <-ctx.Done():
-	case runErr = <-failed:
 	case err := <-upDone:
 		upEnded = true
 		runErr = fmt.Errorf("agent: the uplink ended: %w", err)

@@ -28,7 +28,7 @@ type server struct {
 	pass *passListener // connections that speak HTTP
 	open atomic.Int64  // connections
 
-	work sync.WaitGroup // everything serve has started
+	work sync.WaitGroup // everything that start has started
 
 	mu     sync.Mutex
 	conns  map[net.Conn]struct{} // not (yet) net/http's; guarded by mu
@@ -55,9 +55,13 @@ func newServer(a *Agent, ln net.Listener) *server {
 	return s
 }
 
-// serve returns nil after shutdown, else why it cannot go on.
-func (s *server) serve() error {
-	s.work.Go(func() { s.http.Serve(s.pass) })
+// start returns at once; shutdown waits for everything.
+func (s *server) start() {
+	s.work.Go(func() { s.http.Serve(s.pass) }) // ends with pass
+	s.work.Go(s.accept)
+}
+
+func (s *server) accept() {
 	var delay time.Duration
 	for {
 		c, err := s.ln.Accept()
@@ -67,7 +71,7 @@ func (s *server) serve() error {
 			continue
 		}
 		if errors.Is(err, net.ErrClosed) {
-			return nil
+			return
 		}
 		// Out of descriptors or memory: connections will end and free some.
 		if delay == 0 {

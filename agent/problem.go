@@ -139,7 +139,8 @@ func (p *problem) headers(set func(key, value string)) {
 	if p.allow != "" {
 		set("Allow", p.allow)
 	}
-	if p.code == codeTimeout {
+	switch p.code {
+	case codeTimeout, codeTooLarge, codeQuota: // the body may still be on its way: do not wait for it
 		set("Connection", "close")
 	}
 }
