@@ -56,8 +56,12 @@ func (a *agent) publish() {
 	a.spooled()
 }
 
+func (a *agent) list() uplink.Spooled {
+	return uplink.Spooled{Flows: a.spool.held(), Current: a.spool.epoch, Known: true}
+}
+
 func (a *agent) spooled() {
-	a.events = append(a.events, uplink.Spooled{Flows: a.spool.held(), Current: a.spool.epoch, Known: true})
+	a.events = append(a.events, a.list())
 	a.run()
 }
 
@@ -83,6 +87,8 @@ func (a *agent) do(act uplink.Action) {
 			return
 		}
 		a.events = append(a.events, uplink.Linked{MaxPayload: 1 << 20})
+	case uplink.List:
+		a.events = append(a.events, a.list())
 	case uplink.Hangup:
 		a.cut()
 	case uplink.SendOpen:
@@ -98,9 +104,12 @@ func (a *agent) do(act uplink.Action) {
 			a.w.check.told(a.device, f, act.Set)
 		}
 		a.spool.setReceived(a.w.rng, act.Flow, act.Set)
-		a.events = append(a.events, uplink.Spooled{Flows: a.spool.held(), Current: a.spool.epoch, Known: true})
+		a.events = append(a.events, a.list())
 	case uplink.SaveToken:
 		a.events = append(a.events, uplink.TokenSaved{Token: act.Token})
+	case uplink.PinHub, uplink.Notice, uplink.Redelivered, uplink.Rewound, uplink.Sampled:
+	default:
+		panic(fmt.Sprintf("the model does not know %T", act))
 	}
 }
 

@@ -79,6 +79,9 @@ func (in *instance) do(act uplink.RecvAction) {
 		in.w.operations = append(in.w.operations, &operation{in: in, read: &act})
 	case uplink.DoCommit:
 		in.w.operations = append(in.w.operations, &operation{in: in, commit: &act})
+	case uplink.DoConfirm, uplink.DoClose, uplink.DoCount:
+	default:
+		panic(fmt.Sprintf("the model does not know %T", act))
 	}
 }
 

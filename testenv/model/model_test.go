@@ -33,6 +33,7 @@ func TestModelFindsEachMissingRule(t *testing.T) {
 		"overlap check":     {NoOverlapCheck: true},
 		"epoch per start":   {SameEpoch: true},
 		"mark before purge": {NoMark: true},
+		"unpack guard":      {NoUnpackGuard: true},
 	}
 	for name, r := range rules {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,131 @@
+package testenv
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Settle waits until the agents are drained and everything promised is in the
+// stream (or reported gone), then reads the streams and checks the run.
+func (w *World) Settle(limit time.Duration) Counts {
+	w.TB.Helper()
+	w.Drain(limit)
+	var c Counts
+	Eventually(w.TB, limit, "the history holds", func() (err error) {
+		if err = w.readStreams(); err == nil {
+			c, err = w.History.Check()
+		}
+		return err
+	})
+	return c
+}
+
+// readStreams replaces what the history knows of EDGE and DEAD.
+func (w *World) readStreams() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	nc, err := nats.Connect("nats://" + w.NATS)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	w.History.forget()
+	err = eachMessage(ctx, js, "EDGE", "", func(m jetstream.Msg, seq uint64) error {
+		s, err := storedOf(m, seq)
+		if err == nil {
+			w.History.Stored(s)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return eachMessage(ctx, js, "DEAD", "dead.gap.>", func(m jetstream.Msg, _ uint64) error {
+		g, err := gapOf(m)
+		if err == nil {
+			w.History.Gap(g)
+		}
+		return err
+	})
+}
+
+// forget drops what was read from the streams.
+func (h *History) forget() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stored, h.gaps = nil, nil
+}
+
+// eachMessage reads a stream from its first to its present last message.
+func eachMessage(ctx context.Context, js jetstream.JetStream, stream, filter string, f func(jetstream.Msg, uint64) error) error {
+	cfg := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy}
+	if filter != "" {
+		cfg.FilterSubjects = []string{filter}
+	}
+	cons, err := js.OrderedConsumer(ctx, stream, cfg)
+	if err != nil {
+		return err
+	}
+	info, err := cons.Info(ctx)
+	if err != nil {
+		return err
+	}
+	left := info.NumPending
+	for left > 0 {
+		batch, err := cons.Fetch(int(min(left, 1000)), jetstream.FetchMaxWait(5*time.Second))
+		if err != nil {
+			return err
+		}
+		before := left
+		for m := range batch.Messages() {
+			meta, err := m.Metadata()
+			if err != nil {
+				return err
+			}
+			if err := f(m, meta.Sequence.Stream); err != nil {
+				return err
+			}
+			left = min(left-1, meta.NumPending)
+		}
+		if batch.Error() != nil || left == before {
+			return fmt.Errorf("%s: %d messages left, then nothing came: %v", stream, left, batch.Error())
+		}
+	}
+	return nil
+}
+
+func storedOf(m jetstream.Msg, streamSeq uint64) (Stored, error) {
+	parts := strings.SplitN(m.Subject(), ".", 3)
+	h := m.Headers()
+	seq, err := strconv.ParseUint(h.Get("Fieldpost-Seq"), 10, 64)
+	if err != nil || len(parts) != 3 {
+		return Stored{}, fmt.Errorf("EDGE %d: subject %q, headers %v: %v", streamSeq, m.Subject(), h, err)
+	}
+	lane := h.Get("Fieldpost-Lane")
+	if lane == "" {
+		lane = "normal"
+	}
+	return Stored{Device: parts[1], Subject: parts[2], Receipt: Receipt{h.Get("Fieldpost-Epoch"), lane, seq},
+		Headers: h, Payload: m.Data(), StreamSeq: streamSeq}, nil
+}
+
+func gapOf(m jetstream.Msg) (Gap, error) {
+	text := m.Headers().Get("Fieldpost-Gap")
+	parts := strings.Split(text, "/")
+	if len(parts) != 3 {
+		return Gap{}, fmt.Errorf("gap %q is not epoch/lane/first-last", text)
+	}
+	g := Gap{Device: strings.TrimPrefix(m.Subject(), "dead.gap."), Epoch: parts[0], Lane: parts[1], Reason: m.Headers().Get("Fieldpost-Reason")}
+	_, err := fmt.Sscanf(parts[2], "%d-%d", &g.First, &g.Last)
+	return g, err
+}
