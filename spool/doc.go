@@ -1,2 +1,35 @@
 // Package spool keeps messages on disk until the hub has them.
+//
+// What it guarantees:
+//
+//   - A publisher is answered after its messages are durable, all of one Append
+//     or none. Nothing can be read before that.
+//   - Order of acceptance is order of sequences within a lane. A sequence is
+//     assigned once: every run numbers in an epoch of its own, and the numbers of
+//     a commit that failed become a void.
+//   - A retry with a publisher id is recognised for 10 minutes or 100,000 ids,
+//     whichever is less, across crashes, and after delivery too.
+//   - What the hub has received leaves as whole segments. Nothing else is ever
+//     removed; what damage takes is counted, reported, and read as a void.
+//   - The folder never takes more real disk bytes than configured, and opens
+//     whatever a crash left in it.
+//
+// The folder:
+//
+//	LOCK  RESERVE           one process at a time; blocks given up while a segment opens or closes
+//	meta                    layout version, epochs, highest sequences, hub id, token (checked.go)
+//	seg-000000000017/       a Badger database of blocks; sealed once it holds SEAL (and IDS)
+//	ids/17                  publisher ids of a segment that is gone
+//	quarantine/             damaged segments and a report of each
+//	trash-… salvage-…       a step that a crash cut off; finished or undone at the next start
+//
+// Reading order: config.go (what can be set and what comes back), append.go
+// (how messages come in), lane.go and gather.go (how they become numbered
+// blocks), commit.go (how these become durable), store.go (Badger: options,
+// files, syncs), rotate.go and reserve.go (where the next head comes from),
+// keeper.go and seal.go (how a full one is closed), read.go, segment.go (how
+// blocks are found), trim.go (how they leave), ids.go and idfile.go (retries),
+// meta.go, checked.go (small facts), then what happens after a crash:
+// spool.go (Open and Close), recover.go, scan.go (our own reader of Badger's
+// logs), quarantine.go. fault.go lists the steps at which tests break things.
 package spool

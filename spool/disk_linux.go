@@ -1,0 +1,116 @@
+package spool
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
+
+// syncData makes the content of f durable, also what was written through a mapping.
+func syncData(f *os.File) error {
+	for {
+		if err := unix.Fdatasync(int(f.Fd())); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// freeBytes is what the file system of dir has left for us, and its size.
+func freeBytes(dir string) (free, size int64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, 0, err
+	}
+	unit := int64(st.Bsize)
+	return int64(st.Bavail) * unit, int64(st.Blocks) * unit, nil
+}
+
+// allocated is the disk space that a file takes.
+func allocated(fi os.FileInfo) int64 {
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		return int64(st.Blocks) * 512
+	}
+	return fi.Size()
+}
+
+// preallocate gives f real blocks up to size, so that a store through a mapping
+// never meets a full disk (it would be a SIGBUS). The length of the file stays.
+func preallocate(f *os.File, size int64) error {
+	for {
+		err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, size)
+		switch {
+		case err == unix.EINTR:
+		case errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS):
+			return writeZeros(f, size)
+		default:
+			return err
+		}
+	}
+}
+
+// settle drops what the first touches of a file left in the page cache in large
+// pieces, and asks for single pages from now on: a small commit then dirties
+// 4 KiB instead of 64 to 128. It is best effort: only device bytes depend on it.
+func settle(f *os.File) {
+	maps, err := mappings(f.Name())
+	if err != nil {
+		return
+	}
+	for _, m := range maps {
+		madvise(m, unix.MADV_RANDOM)
+		madvise(m, unix.MADV_DONTNEED) // a shared file mapping: only the page table forgets
+	}
+	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
+}
+
+type mapping struct{ from, to uintptr }
+
+// mappings finds where this process has the file mapped.
+func mappings(path string) ([]mapping, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	if real, err := filepath.EvalSymlinks(abs); err == nil {
+		abs = real
+	}
+	f, err := os.Open("/proc/self/maps")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var out []mapping
+	sc := bufio.NewScanner(f)
+	for sc.Scan() {
+		line := sc.Text()
+		if !strings.HasSuffix(line, abs) {
+			continue
+		}
+		var m mapping
+		if n, _ := fmt.Sscanf(line, "%x-%x", &m.from, &m.to); n == 2 {
+			out = append(out, m)
+		}
+	}
+	return out, sc.Err()
+}
+
+func madvise(m mapping, advice int) {
+	data := unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&m.from))), m.to-m.from)
+	_ = unix.Madvise(data, advice)
+}

@@ -1,0 +1,263 @@
+package spool
+
+import (
+	"fmt"
+
+	"github.com/fieldpost/fieldpost/sync/wire"
+)
+
+// fill takes requests into g until the queue is empty or g is full.
+func (l *lane) fill(g *group) {
+	for !g.full {
+		r := l.peek()
+		switch {
+		case r == nil:
+			return
+		case len(g.requests) > 0 && (g.bytes+r.bytes > maxGroup || r.alone || g.solo):
+			g.full = true
+			return
+		}
+		known, other := l.recognise(g, r)
+		switch {
+		case other != nil && len(g.requests) > 0:
+			g.full = true
+		case other != nil:
+			l.waitFor(other)
+		case known == len(r.msgs) && len(g.requests) == 0:
+			l.pop()
+			r.done(l.duplicate(r), nil)
+		case l.roomFor(g, r):
+			l.pop()
+			l.take(g, r)
+		}
+	}
+}
+
+// recognise counts how many of r's messages are durable already, and returns a
+// group other than g that is still committing one of them.
+func (l *lane) recognise(g *group, r *request) (known int, other *group) {
+	now := l.s.clock()
+	for i := range r.msgs {
+		if r.msgs[i].ID == "" {
+			continue
+		}
+		st := l.s.ids.lookup(hashID(r.msgs[i].ID), now)
+		switch {
+		case st.group != nil && st.group != g:
+			return 0, st.group
+		case st.known && st.group == nil:
+			known++
+		}
+	}
+	return known, nil
+}
+
+// duplicate is the answer to a request of which everything is durable.
+func (l *lane) duplicate(r *request) Receipt {
+	rc := Receipt{Duplicates: len(r.msgs)}
+	for i := range r.msgs {
+		st := l.s.ids.lookup(hashID(r.msgs[i].ID), l.s.clock())
+		if i == 0 {
+			rc.Flow, rc.First = st.flow, st.seq
+		}
+		rc.Last = st.seq
+	}
+	return rc
+}
+
+// waitFor returns when other is answered. Nothing is held meanwhile: no number,
+// no id, so two lanes can wait for each other's groups without a deadlock.
+func (l *lane) waitFor(other *group) {
+	for {
+		select {
+		case <-other.done:
+			return
+		case <-l.idle:
+			l.busy = false
+		}
+	}
+}
+
+// roomFor makes sure that a head has room for r in g before r is numbered. It
+// is false if g must be committed first, or r was refused and answered.
+func (l *lane) roomFor(g *group, r *request) bool {
+	// A large request gets larger blocks, so that it fits one transaction.
+	g.blockSize = max(g.blockSize, r.bytes/12+1)
+	blocks, bytes := g.blocks+r.bytes/g.blockSize+1, bound(g.bytes+r.bytes)
+	if l.usable() && l.seg.head.room(bytes, blocks+1) { // one for a void
+		g.blocks = blocks
+		return true
+	}
+	if len(g.requests) > 0 {
+		g.full = true
+		return false
+	}
+	l.drain()
+	if err := l.newHead(bytes); err != nil {
+		l.pop()
+		r.done(Receipt{}, err)
+		return false
+	}
+	g.blocks = blocks
+	return true
+}
+
+// bound is what messages take when they do not compress at all.
+func bound(bytes int) int64 { return int64(bytes) + int64(bytes)/64 + 8<<10 }
+
+// usable reports whether the lane's head takes commits.
+func (l *lane) usable() bool { return l.seg != nil && !l.seg.failed.Load() }
+
+// take numbers r's messages and lets them join g.
+func (l *lane) take(g *group, r *request) {
+	if err := l.beginFlow(); err != nil {
+		r.done(Receipt{}, err)
+		return
+	}
+	if len(g.requests) == 0 {
+		g.flow, g.base, g.seg = l.flow, l.base, l.seg
+		g.first, g.next, g.coded = l.next, l.next, l.next
+	}
+	g.requests = append(g.requests, r)
+	g.solo = r.alone
+	g.bytes += r.bytes
+	rc, dup, now := Receipt{Flow: g.flow}, Receipt{}, l.s.clock()
+	for i := range r.msgs {
+		if m := &r.msgs[i]; m.ID != "" {
+			k := hashID(m.ID)
+			if st := l.s.ids.lookup(k, now); st.known {
+				if rc.Duplicates == 0 {
+					dup.Flow, dup.First = st.flow, st.seq
+				}
+				dup.Last = st.seq
+				rc.Duplicates++
+				continue
+			}
+			l.s.ids.begin(k, g, g.next)
+			g.ids = append(g.ids, k)
+		}
+		if rc.Accepted == 0 {
+			rc.First = g.next
+		}
+		rc.Last = g.next
+		rc.Accepted++
+		g.next++
+		l.put(g, &r.msgs[i])
+	}
+	if rc.Accepted == 0 {
+		rc.Flow, rc.First, rc.Last = dup.Flow, dup.First, dup.Last
+	}
+	r.receipt = rc
+	l.next = g.next
+}
+
+// put adds a message to the open block. A block that it does not fit is closed
+// before.
+func (l *lane) put(g *group, m *wire.Message) {
+	size := m.Size() + messageCost
+	if len(g.open) > 0 && (g.openBytes+size > g.blockSize || len(g.open) == wire.MaxCount) {
+		l.encode(g)
+	}
+	g.open = append(g.open, *m)
+	g.openBytes += size
+	g.messages++
+}
+
+// encode closes the open block.
+func (l *lane) encode(g *group) {
+	if len(g.open) == 0 {
+		return
+	}
+	b := wire.Block{Messages: g.open}
+	b.Kind, b.Flow, b.Base = wire.KindMessages, g.flow, g.base
+	b.First, b.Count = g.coded, uint64(len(g.open))
+	b.Accepted = l.s.cfg.Now().UnixMilli()
+	data, err := l.encoder().Append(nil, &b)
+	if err != nil && g.err == nil {
+		g.err = err
+	}
+	g.records = append(g.records, record{flow: g.flow, Range: b.Range(), data: data, accepted: b.Accepted})
+	g.coded += b.Count
+	clear(g.open)
+	g.open, g.openBytes = g.open[:0], 0
+}
+
+// encoder is made when the lane is first used: it holds about 2 MB.
+func (l *lane) encoder() *wire.Encoder {
+	if l.enc == nil {
+		l.enc = wire.NewEncoder(wire.Fast)
+	}
+	return l.enc
+}
+
+// hand gives g to the committer, as soon as that has finished the one before.
+func (l *lane) hand(g *group) {
+	if len(g.requests) == 0 {
+		return
+	}
+	l.encode(g)
+	if g.err != nil {
+		l.undo(g)
+		return
+	}
+	l.drain()
+	if g.messages == 0 { // duplicates only, of messages in this very group: cannot be
+		g.answer(nil)
+		return
+	}
+	if l.seg != g.seg || !l.usable() { // the commit before failed and took the head with it
+		if err := l.newHead(bound(g.bytes)); err != nil {
+			l.fail(g, err)
+			return
+		}
+		g.seg = l.seg
+	}
+	g.seg.head.take(g.records)
+	if g.seg.head.halfFull() {
+		l.s.keeper.wantSpare()
+	}
+	l.busy = true
+	l.commits <- g
+}
+
+// drain waits until the committer has nothing in hand.
+func (l *lane) drain() {
+	if l.busy {
+		<-l.idle
+		l.busy = false
+	}
+}
+
+// undo takes back a group that could not be encoded. None of its numbers was
+// seen by anybody. Its requests come again one by one, so that only the one
+// that spoils its block is refused.
+func (l *lane) undo(g *group) {
+	l.next = g.first
+	l.s.ids.finish(g, false, 0)
+	close(g.done)
+	if len(g.requests) == 1 {
+		g.requests[0].done(Receipt{}, fmt.Errorf("%w: %w", ErrInvalid, g.err))
+		return
+	}
+	for _, r := range g.requests {
+		r.alone = true
+	}
+	l.unpop(g.requests)
+}
+
+// beginFlow starts this run's flow of the lane, and the run's epoch if this is
+// its first message.
+func (l *lane) beginFlow() error {
+	if l.base != 0 {
+		return nil
+	}
+	epoch, err := l.s.beginEpoch()
+	if err != nil {
+		return err
+	}
+	l.flow, l.base = wire.Flow{Epoch: epoch, Lane: l.name}, l.next
+	l.s.mu.Lock()
+	l.s.flow(l.flow).base = l.base
+	l.s.mu.Unlock()
+	return nil
+}

@@ -1,0 +1,165 @@
+package spool
+
+import (
+	"crypto/sha256"
+	"sync"
+	"time"
+
+	"github.com/fieldpost/fieldpost/sync/wire"
+)
+
+// The window in which a publisher's retry is recognised: whichever is less.
+const (
+	idWindow = 10 * time.Minute
+	maxIDs   = 100_000
+)
+
+// idKey is what is kept of an id.
+type idKey [16]byte
+
+func hashID(id string) (k idKey) {
+	sum := sha256.Sum256([]byte(id))
+	copy(k[:], sum[:])
+	return k
+}
+
+// idEntry says where the message with an id went. 40 bytes; with the map about
+// 65 bytes an id.
+type idEntry struct {
+	key  idKey
+	seq  uint64
+	at   int64 // acceptance, Unix milliseconds of the spool's clock
+	flow uint32
+}
+
+// ids remembers the publisher ids of the window.
+type ids struct {
+	mu      sync.Mutex
+	ring    []idEntry // circular, in order of acceptance
+	head, n int
+	first   uint32           // number of the entry at head; wraps
+	byKey   map[idKey]uint32 // number of the latest entry
+	flows   []wire.Flow
+	flowNum map[wire.Flow]uint32
+	pending map[idKey]pendingID
+}
+
+// pendingID is an id whose message is on its way to the disk.
+type pendingID struct {
+	group *group
+	seq   uint64
+}
+
+func newIDs() *ids {
+	return &ids{byKey: map[idKey]uint32{}, flowNum: map[wire.Flow]uint32{}, pending: map[idKey]pendingID{}}
+}
+
+// idState is what is known of an id.
+type idState struct {
+	group *group // not nil: still committing
+	flow  wire.Flow
+	seq   uint64
+	known bool
+}
+
+func (t *ids) lookup(k idKey, now int64) idState {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p, ok := t.pending[k]; ok {
+		return idState{group: p.group, flow: p.group.flow, seq: p.seq, known: true}
+	}
+	t.expire(now)
+	if num, ok := t.byKey[k]; ok {
+		e := t.at(int(num - t.first))
+		return idState{flow: t.flows[e.flow], seq: e.seq, known: true}
+	}
+	return idState{}
+}
+
+// begin notes an id whose message joined a group.
+func (t *ids) begin(k idKey, g *group, seq uint64) {
+	t.mu.Lock()
+	t.pending[k] = pendingID{g, seq}
+	t.mu.Unlock()
+}
+
+// finish moves a group's ids into the window, or forgets them if it failed.
+func (t *ids) finish(g *group, ok bool, now int64) {
+	if len(g.ids) == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, k := range g.ids {
+		p, there := t.pending[k]
+		if !there || p.group != g {
+			continue
+		}
+		delete(t.pending, k)
+		if ok {
+			t.push(k, g.flow, p.seq, now)
+		}
+	}
+	t.expire(now)
+}
+
+// push appends an entry. mu is held.
+func (t *ids) push(k idKey, f wire.Flow, seq uint64, at int64) {
+	num, ok := t.flowNum[f]
+	if !ok {
+		num = uint32(len(t.flows))
+		t.flows, t.flowNum[f] = append(t.flows, f), num
+	}
+	if t.n == len(t.ring) {
+		t.grow()
+	}
+	t.byKey[k] = t.first + uint32(t.n)
+	t.ring[(t.head+t.n)%len(t.ring)] = idEntry{key: k, seq: seq, at: at, flow: num}
+	t.n++
+	if t.n > maxIDs {
+		t.pop()
+	}
+}
+
+func (t *ids) grow() {
+	ring := make([]idEntry, min(max(2*len(t.ring), 256), maxIDs+1))
+	for i := range t.n {
+		ring[i] = *t.at(i)
+	}
+	t.ring, t.head = ring, 0
+}
+
+func (t *ids) at(i int) *idEntry { return &t.ring[(t.head+i)%len(t.ring)] }
+
+func (t *ids) expire(now int64) {
+	for t.n > 0 && t.at(0).at < now-idWindow.Milliseconds() {
+		t.pop()
+	}
+	if t.n == 0 && len(t.ring) > 4096 { // give the memory of a burst back
+		t.ring, t.head, t.byKey = nil, 0, map[idKey]uint32{}
+	}
+}
+
+func (t *ids) pop() {
+	if e := t.at(0); t.byKey[e.key] == t.first {
+		delete(t.byKey, e.key)
+	}
+	t.head = (t.head + 1) % len(t.ring)
+	t.first++
+	t.n--
+}
+
+// within copies the entries that lie in the given parts, in order.
+func (t *ids) within(parts []part, now int64) (out []idRecord) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.expire(now)
+	for i := range t.n {
+		e := t.at(i)
+		f := t.flows[e.flow]
+		if p := partOf(parts, f); p != nil && p.ranges.Contains(wire.Range{First: e.seq, Last: e.seq}) {
+			out = append(out, idRecord{key: e.key, flow: f, seq: e.seq, at: e.at})
+		}
+	}
+	return out
+}

@@ -1,0 +1,183 @@
+package spool
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/fieldpost/fieldpost/sync/wire"
+)
+
+const (
+	metaName    = "meta"
+	metaKind    = "fieldpost-spool"
+	metaVersion = 1 // of the whole folder: a newer one is refused
+
+	maxEpochs = 256 // known after they are delivered, for WaitDelivered
+)
+
+// meta is what must outlive the segments: who numbered what, up to where, and
+// the two facts of the session. It is a few KB, replaced as a whole.
+type meta struct {
+	HubID       string               `json:"hub_id,omitempty"`
+	Token       string               `json:"token,omitempty"`
+	NextSegment uint64               `json:"next_segment"`
+	Lanes       map[wire.Lane]uint64 `json:"lanes"`  // highest sequence assigned, whatever the epoch
+	Epochs      []metaEpoch          `json:"epochs"` // oldest first
+	Dropped     map[string]uint64    `json:"dropped,omitempty"`
+	Quarantine  Quarantine           `json:"quarantine"`
+}
+
+type metaEpoch struct {
+	Epoch wire.Epoch             `json:"epoch"`
+	Lanes map[wire.Lane]metaLane `json:"lanes,omitempty"`
+}
+
+type metaLane struct {
+	Base uint64      `json:"base"`
+	Last uint64      `json:"last"`
+	Lost [][2]uint64 `json:"lost,omitempty"` // by damage
+}
+
+func (s *Spool) metaPath() string { return filepath.Join(s.cfg.Dir, metaName) }
+
+// loadMeta reads the meta file. A damaged one is moved away: numbering and
+// order then come from the segments alone.
+func (s *Spool) loadMeta() error {
+	body, err := readChecked(s.metaPath(), metaKind, metaVersion)
+	m := meta{}
+	if err == nil {
+		err = json.Unmarshal(body, &m)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case errors.Is(err, ErrLayout):
+		return err
+	case err != nil:
+		return s.quarantineMeta(err)
+	}
+	s.hubID, s.token, s.nextSegment = m.HubID, m.Token, m.NextSegment
+	s.quarantined = m.Quarantine
+	for _, r := range wire.Reasons() {
+		if n := m.Dropped[r.String()]; n > 0 {
+			s.dropped[r] = n
+		}
+	}
+	for l, seq := range m.Lanes {
+		s.high[l] = seq
+	}
+	for _, e := range m.Epochs {
+		s.epochs = append(s.epochs, e.Epoch)
+		for l, ml := range e.Lanes {
+			fl := s.flow(wire.Flow{Epoch: e.Epoch, Lane: l})
+			fl.base, fl.last = ml.Base, ml.Last
+			for _, r := range ml.Lost {
+				fl.lost = fl.lost.Add(wire.Range{First: r[0], Last: r[1]})
+			}
+			s.high[l] = max(s.high[l], ml.Last)
+		}
+	}
+	return nil
+}
+
+// saveMeta makes the present state durable. s.mu must not be held; metaMu
+// keeps an older state from replacing a newer one.
+func (s *Spool) saveMeta() error {
+	s.metaMu.Lock()
+	defer s.metaMu.Unlock()
+	s.mu.Lock()
+	m := s.metaNow()
+	s.mu.Unlock()
+	body, err := json.MarshalIndent(m, "", " ")
+	if err != nil {
+		return err
+	}
+	err = s.replaceFile(s.metaPath(), appendChecked(metaKind, metaVersion, body),
+		[4]string{"meta:write", "meta:sync", "meta:rename", "meta:folder"})
+	if err != nil {
+		return diskError("write "+s.metaPath(), err)
+	}
+	s.measureRest()
+	return nil
+}
+
+// metaNow collects the state. s.mu is held.
+func (s *Spool) metaNow() meta {
+	m := meta{HubID: s.hubID, Token: s.token, NextSegment: s.nextSegment,
+		Lanes: map[wire.Lane]uint64{}, Dropped: map[string]uint64{}, Quarantine: s.quarantined}
+	for l, seq := range s.high {
+		m.Lanes[wire.Lane(l)] = seq
+	}
+	for r, n := range s.dropped {
+		m.Dropped[r.String()] = n
+	}
+	s.forgetEpochs()
+	for _, e := range s.epochs {
+		me := metaEpoch{Epoch: e, Lanes: map[wire.Lane]metaLane{}}
+		for l := range wire.Lane(wire.NumLanes) {
+			fl := s.flows[wire.Flow{Epoch: e, Lane: l}]
+			if fl == nil || fl.last == 0 {
+				continue
+			}
+			ml := metaLane{Base: fl.base, Last: fl.last}
+			for _, r := range fl.lost {
+				ml.Lost = append(ml.Lost, [2]uint64{r.First, r.Last})
+			}
+			me.Lanes[l] = ml
+		}
+		m.Epochs = append(m.Epochs, me)
+	}
+	return m
+}
+
+// setPin changes one of the two facts of the session and makes it durable.
+func (s *Spool) setPin(pin *string, v string) error {
+	s.mu.Lock()
+	old, closed := *pin, s.closed
+	if !closed {
+		*pin = v
+	}
+	s.mu.Unlock()
+	switch {
+	case closed:
+		return ErrClosed
+	case old == v:
+		return nil
+	}
+	if err := s.saveMeta(); err != nil {
+		s.mu.Lock()
+		*pin = old
+		s.mu.Unlock()
+		return err
+	}
+	return nil
+}
+
+// HubID is the hub that this spool belongs to; empty before the first session.
+func (s *Spool) HubID() string { s.mu.RLock(); defer s.mu.RUnlock(); return s.hubID }
+
+// SetHubID makes id durable.
+func (s *Spool) SetHubID(id string) error { return s.setPin(&s.hubID, id) }
+
+// Token is the session token that was last made durable.
+func (s *Spool) Token() string { s.mu.RLock(); defer s.mu.RUnlock(); return s.token }
+
+// SetToken makes t durable.
+func (s *Spool) SetToken(t string) error { return s.setPin(&s.token, t) }
+
+// quarantineMeta moves a damaged meta file away and goes on without it.
+func (s *Spool) quarantineMeta(cause error) error {
+	s.cfg.Log.Error("spool: the meta file is damaged; going on with what the segments say. The hub will be pinned anew", "error", cause)
+	if err := os.MkdirAll(s.quarantineDir(), 0o700); err != nil {
+		return diskError("quarantine "+s.metaPath(), err)
+	}
+	to := filepath.Join(s.quarantineDir(), fmt.Sprintf("meta-%d", s.cfg.Now().UnixMilli()))
+	if err := os.Rename(s.metaPath(), to); err != nil {
+		return diskError("quarantine "+s.metaPath(), err)
+	}
+	return nil
+}

@@ -1,0 +1,301 @@
+package spool
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/fieldpost/fieldpost/sync/wire"
+)
+
+const (
+	sealName    = "SEAL"
+	sealKind    = "fieldpost-spool-seal"
+	sealVersion = 1
+	idsName     = "IDS"
+
+	sealTimeout = 3 * time.Second
+)
+
+// seal is the sidecar that says what a closed segment holds. A segment that
+// does not add up to it is never opened.
+type seal struct {
+	Parts []sealPart `json:"parts"`
+	Files []sealFile `json:"files"`
+}
+
+type sealPart struct {
+	wire.Flow
+	Ranges [][2]uint64 `json:"ranges"`
+	Blocks int         `json:"blocks"`
+	Bytes  int64       `json:"bytes"`
+	Oldest int64       `json:"oldest"` // Unix milliseconds
+}
+
+// sealFile is a file of the segment. Values carry their own checksums, so of
+// the value log only the length counts.
+type sealFile struct {
+	Name string  `json:"name"`
+	Size int64   `json:"size"`
+	CRC  *uint32 `json:"crc32c,omitempty"`
+}
+
+// sealHead closes a head and makes a sealed segment of it. On an error the
+// folder stays for recover.
+func (s *Spool) sealHead(g *segment) error {
+	if err := s.fault("seal:begin"); err != nil {
+		return err
+	}
+	if err := s.step("seal:ids", func() error { return s.writeSegmentIDs(g) }); err != nil {
+		return err
+	}
+	g.use.Lock()
+	defer g.use.Unlock()
+	err := s.reserved(func() error {
+		return s.step("seal:close", func() error { return g.head.close(sealTimeout) })
+	})
+	g.db = nil
+	if err != nil {
+		return err
+	}
+	s.mu.RLock()
+	parts := append([]part(nil), g.parts...)
+	s.mu.RUnlock()
+	if err := s.writeSeal(g.dir, parts); err != nil {
+		return err
+	}
+	g.head = nil
+	g.imu.Lock()
+	g.index = nil
+	g.imu.Unlock()
+	return nil
+}
+
+// writeSeal makes everything in dir durable and then says so.
+func (s *Spool) writeSeal(dir string, parts []part) error {
+	for _, name := range []string{"DISCARD", "LOCK"} { // statistics of a garbage collection that never runs
+		if err := removeIfThere(filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	if err := s.step("seal:sync", func() error { return syncFiles(dir) }); err != nil {
+		return err
+	}
+	files, err := listFiles(dir)
+	if err != nil {
+		return err
+	}
+	sl := seal{Files: files}
+	for _, p := range parts {
+		sp := sealPart{Flow: p.flow, Blocks: p.blocks, Bytes: p.bytes, Oldest: p.oldest}
+		for _, r := range p.ranges {
+			sp.Ranges = append(sp.Ranges, [2]uint64{r.First, r.Last})
+		}
+		sl.Parts = append(sl.Parts, sp)
+	}
+	body, err := json.Marshal(sl)
+	if err != nil {
+		return err
+	}
+	return s.replaceFile(filepath.Join(dir, sealName), appendChecked(sealKind, sealVersion, body),
+		[4]string{"seal:write", "seal:write", "seal:rename", "seal:done"})
+}
+
+// listFiles describes what Badger left in a closed segment.
+func listFiles(dir string) ([]sealFile, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var out []sealFile
+	for _, e := range entries {
+		name := e.Name()
+		whole := isTable(name) || name == "MANIFEST" || name == "KEYREGISTRY"
+		if isMem(name) {
+			return nil, fmt.Errorf("%s was left behind in a closed segment", name)
+		}
+		if !whole && !isVlog(name) {
+			continue
+		}
+		fi, err := e.Info()
+		if err != nil {
+			return nil, err
+		}
+		f := sealFile{Name: name, Size: fi.Size()}
+		if whole {
+			data, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil {
+				return nil, err
+			}
+			sum := crc32.Checksum(data, castagnoli)
+			f.CRC = &sum
+		}
+		out = append(out, f)
+	}
+	return out, nil
+}
+
+// readSeal returns the sidecar of a segment.
+func readSeal(dir string) (*seal, error) {
+	body, err := readChecked(filepath.Join(dir, sealName), sealKind, sealVersion)
+	if err != nil {
+		return nil, err
+	}
+	sl := new(seal)
+	if err := json.Unmarshal(body, sl); err != nil {
+		return nil, &CorruptError{Segment: dir, Detail: "the seal cannot be read", Err: err}
+	}
+	for _, p := range sl.Parts {
+		last := uint64(0)
+		for _, r := range p.Ranges {
+			if r[0] <= last || r[1] < r[0] || r[1] > wire.MaxSeq {
+				return nil, &CorruptError{Segment: dir, Detail: fmt.Sprintf("the seal lists %d-%d after %d", r[0], r[1], last)}
+			}
+			last = r[1]
+		}
+	}
+	return sl, nil
+}
+
+// parts is the content that the seal promises.
+func (sl *seal) parts() (out []part) {
+	for _, sp := range sl.Parts {
+		p := part{flow: sp.Flow, blocks: sp.Blocks, bytes: sp.Bytes, oldest: sp.Oldest}
+		for _, r := range sp.Ranges {
+			p.ranges = p.ranges.Add(wire.Range{First: r[0], Last: r[1]})
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// verify compares the files with the seal. It comes before every open: a
+// truncated table panics in a goroutine of Badger's.
+func (sl *seal) verify(dir string) error {
+	now, err := listFiles(dir)
+	if err != nil {
+		return &CorruptError{Segment: dir, Detail: "its files cannot be read", Err: err}
+	}
+	have := map[string]sealFile{}
+	for _, f := range now {
+		have[f.Name] = f
+	}
+	for _, want := range sl.Files {
+		got, ok := have[want.Name]
+		switch {
+		case !ok:
+			return &CorruptError{Segment: dir, Detail: want.Name + " is missing"}
+		case got.Size != want.Size:
+			return &CorruptError{Segment: dir, Detail: fmt.Sprintf("%s is %d bytes long, not %d", want.Name, got.Size, want.Size)}
+		case want.CRC != nil && (got.CRC == nil || *got.CRC != *want.CRC):
+			return &CorruptError{Segment: dir, Detail: "the checksum of " + want.Name + " is wrong"}
+		}
+		delete(have, want.Name)
+	}
+	for name := range have {
+		return &CorruptError{Segment: dir, Detail: name + " does not belong to it"}
+	}
+	return nil
+}
+
+// verifyTables is verify for the files that Badger trusts blindly. With these
+// intact, a damaged value is found when it is read.
+func (sl *seal) verifyTables(dir string) error {
+	now, err := listFiles(dir)
+	if err != nil {
+		return err
+	}
+	for _, want := range sl.Files {
+		if want.CRC != nil && !slices.ContainsFunc(now, func(f sealFile) bool { return f.Name == want.Name && f.CRC != nil && *f.CRC == *want.CRC }) {
+			return &CorruptError{Segment: dir, Detail: want.Name + " is not what was sealed"}
+		}
+	}
+	return nil
+}
+
+// openSealed opens a sealed segment for reading and lists its blocks.
+func (s *Spool) openSealed(g *segment) error {
+	g.use.Lock()
+	defer g.use.Unlock()
+	if g.db != nil {
+		return nil
+	}
+	s.mu.RLock()
+	gone, parts := g.gone, append([]part(nil), g.parts...)
+	s.mu.RUnlock()
+	if gone {
+		return nil
+	}
+	if g.head != nil {
+		return fmt.Errorf("%w: %s: %w", ErrDiskFault, g.dir, errClosing)
+	}
+	sl, err := readSeal(g.dir)
+	if err == nil {
+		err = sl.verify(g.dir)
+	}
+	if err != nil {
+		return err
+	}
+	err = s.step("read:open", func() (err error) { g.db, err = s.geo.geometryOf(g.dir).openReadOnly(g.dir); return err })
+	if err != nil {
+		return &CorruptError{Segment: g.dir, Detail: "it does not open", Err: err}
+	}
+	index, err := indexOf(g.db, parts)
+	if err != nil {
+		return errors.Join(&CorruptError{Segment: g.dir, Detail: "its keys do not add up", Err: err}, g.closeDB())
+	}
+	g.imu.Lock()
+	g.index = index
+	g.imu.Unlock()
+	return nil
+}
+
+// closeDB closes a sealed segment. use is held exclusively.
+func (g *segment) closeDB() error {
+	db := g.db
+	g.db = nil
+	g.imu.Lock()
+	g.index = nil
+	g.imu.Unlock()
+	if db == nil {
+		return nil
+	}
+	return db.Close()
+}
+
+// indexOf lists the blocks in db, and makes sure that they are exactly the
+// parts: a shortened table or log would otherwise pass for a smaller segment.
+// Blocks outside the parts are left out: their commit failed, and a void of a
+// later segment covers them.
+func indexOf(db *badger.DB, parts []part) (map[wire.Flow][]wire.Range, error) {
+	index, found := map[wire.Flow][]wire.Range{}, map[wire.Flow]*part{}
+	err := readKeys(db, func(f wire.Flow, r wire.Range, _ uint64) error {
+		p := partOf(parts, f)
+		if p == nil || !p.ranges.Contains(r) {
+			return nil
+		}
+		if found[f] == nil {
+			found[f] = &part{}
+		}
+		found[f].extend(r)
+		index[f] = append(index[f], r)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range parts {
+		got := found[p.flow]
+		if len(p.ranges) > 0 && (got == nil || !slices.Equal(got.ranges, p.ranges)) {
+			return nil, fmt.Errorf("%s: %d blocks found where %d hold %s", p.flow, len(index[p.flow]), p.blocks, p.ranges)
+		}
+	}
+	return index, nil
+}

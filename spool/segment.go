@@ -1,0 +1,190 @@
+package spool
+
+import (
+	"fmt"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/fieldpost/fieldpost/sync/wire"
+)
+
+// segment is one folder of blocks: the spare, a head, or sealed. What it holds
+// is known from the moment of the fsync; a sealed one is opened only to be read.
+type segment struct {
+	num uint64
+	dir string
+
+	// Guarded by Spool.mu.
+	parts  []part
+	disk   int64 // allocated bytes
+	sealed bool
+	gone   bool // removed or quarantined; nothing refers to it any more
+
+	limit   []part // while it is recovered in a running spool: what was published; else nil
+	repairs int    // how often it was put aside; guarded by Spool.repairMu
+
+	// use is held shared while db is read, exclusively while db opens or closes.
+	// It is never waited for under Spool.mu.
+	use  sync.RWMutex
+	db   *badger.DB // nil while closed
+	head *head      // nil once sealed
+
+	imu   sync.Mutex
+	index map[wire.Flow][]wire.Range // the blocks, in order; nil while a sealed segment is closed
+
+	failed   atomic.Bool  // a write or sync failed: it takes no more commits
+	lastRead atomic.Int64 // Unix nanoseconds
+}
+
+// part is what a segment holds of one flow.
+type part struct {
+	flow   wire.Flow
+	ranges wire.Ranges
+	blocks int
+	bytes  int64 // encoded
+	oldest int64 // acceptance of its first block, Unix milliseconds
+}
+
+func (s *Spool) segmentDir(num uint64) string {
+	return filepath.Join(s.cfg.Dir, fmt.Sprintf("seg-%012d", num))
+}
+
+// partOf returns what the parts hold of f, or nil.
+func partOf(parts []part, f wire.Flow) *part {
+	for i := range parts {
+		if parts[i].flow == f {
+			return &parts[i]
+		}
+	}
+	return nil
+}
+
+// add counts a block that became durable. Spool.mu is held.
+func (g *segment) add(rec record) {
+	p := partOf(g.parts, rec.flow)
+	if p == nil {
+		g.parts = append(g.parts, part{flow: rec.flow, oldest: rec.accepted})
+		p = &g.parts[len(g.parts)-1]
+	}
+	p.extend(rec.Range)
+	p.blocks++
+	p.bytes += int64(len(rec.data))
+	g.imu.Lock()
+	g.index[rec.flow] = append(g.index[rec.flow], rec.Range)
+	g.imu.Unlock()
+}
+
+// extend adds r; the usual case, right behind the last, copies nothing.
+func (p *part) extend(r wire.Range) {
+	if n := len(p.ranges); n > 0 && p.ranges[n-1].Last+1 == r.First {
+		p.ranges[n-1].Last = r.Last
+		return
+	}
+	p.ranges = p.ranges.Add(r)
+}
+
+// find returns the block that holds the lowest sequence ≥ from. open is false
+// if the segment would have to be opened first.
+func (g *segment) find(f wire.Flow, from uint64) (r wire.Range, found, open bool) {
+	g.imu.Lock()
+	defer g.imu.Unlock()
+	if g.index == nil {
+		return r, false, false
+	}
+	spans := g.index[f]
+	i, _ := slices.BinarySearchFunc(spans, from, func(r wire.Range, seq uint64) int {
+		if r.Last < seq {
+			return -1
+		}
+		return 1
+	})
+	if i == len(spans) {
+		return r, false, true
+	}
+	return spans[i], true, true
+}
+
+// get reads one block and checks that it is the one that was written. use is
+// held shared.
+func (g *segment) get(f wire.Flow, r wire.Range) (data []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil { // a bad sector under a mapping
+			data, err = nil, &CorruptError{Segment: g.dir, Detail: fmt.Sprintf("%s %s cannot be read: %v", f, r, p)}
+		}
+	}()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	err = g.db.View(func(txn *badger.Txn) error {
+		item, err := txn.Get(appendKey(nil, f, r))
+		if err == nil {
+			data, err = item.ValueCopy(nil)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, &CorruptError{Segment: g.dir, Detail: fmt.Sprintf("%s %s cannot be read", f, r), Err: err}
+	}
+	if _, err := checkBlock(f, r, data); err != nil {
+		return nil, &CorruptError{Segment: g.dir, Detail: "a block is not what was written", Err: err}
+	}
+	return data, nil
+}
+
+// checkBlock makes sure that data is an intact block of f that covers r. An
+// unreadable value arrives here as empty, with no error from Badger.
+func checkBlock(f wire.Flow, r wire.Range, data []byte) (wire.Header, error) {
+	h, err := wire.ParseHeader(data)
+	if err == nil && (h.Flow != f || h.Range() != r) {
+		err = fmt.Errorf("it is %s %s", h.Flow, h.Range())
+	}
+	if err != nil {
+		return h, fmt.Errorf("%s %s: %w", f, r, err)
+	}
+	return h, nil
+}
+
+// readKeys lists the blocks of an open database in key order, with the version
+// that tells the transactions apart.
+func readKeys(db *badger.DB, each func(f wire.Flow, r wire.Range, version uint64) error) error {
+	return db.View(func(txn *badger.Txn) error {
+		it := txn.NewIterator(badger.IteratorOptions{})
+		defer it.Close()
+		for it.Rewind(); it.Valid(); it.Next() {
+			f, r, err := parseKey(it.Item().Key())
+			if err == nil {
+				err = each(f, r, it.Item().Version())
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// lowest returns the lowest sequence ≥ from that is in rs.
+func lowest(rs wire.Ranges, from uint64) (uint64, bool) {
+	for _, r := range rs {
+		if r.Last >= from {
+			return max(r.First, from), true
+		}
+	}
+	return 0, false
+}
+
+// subtract returns what of rs is not in without.
+func subtract(rs, without wire.Ranges) (out wire.Ranges) {
+	for _, r := range rs {
+		out = append(out, without.Missing(r)...)
+	}
+	return out
+}
+
+// intersect returns what is in both.
+func intersect(rs, with wire.Ranges) wire.Ranges {
+	return subtract(rs, subtract(rs, with))
+}

@@ -1,0 +1,283 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fieldpost/fieldpost/sync/wire"
+)
+
+const lockName = "LOCK"
+
+// Spool is a durable queue of blocks. Its methods may be called concurrently.
+type Spool struct {
+	cfg      Config
+	geo      geometry
+	maxBytes int64
+	lock     *os.File
+	started  time.Time // with the monotonic clock
+	reserve  reserve
+	ids      *ids
+	lanes    [wire.NumLanes]*lane
+	keeper   *keeper
+	updates  chan struct{}
+
+	epochMu  sync.Mutex // one epoch is begun at a time; comes before metaMu
+	once     sync.Once  // Close
+	openMu   sync.Mutex // one head is opened at a time; comes before mu
+	metaMu   sync.Mutex // one meta file is written at a time; comes before mu
+	repairMu sync.Mutex // one segment is put aside at a time; comes before use and mu
+
+	mu          sync.RWMutex
+	closed      bool
+	epoch       wire.Epoch   // of this run; zero before its first message
+	epochs      []wire.Epoch // oldest first
+	flows       map[wire.Flow]*flowState
+	segments    []*segment // all but the spare, oldest first
+	spare       *segment   // opened in advance
+	open        []*segment // sealed ones that are open for reading
+	tail        tail
+	high        [wire.NumLanes]uint64 // highest sequence that was ever durable
+	nextSegment uint64
+	rest        int64 // allocated bytes of what is not a segment
+	hubID       string
+	token       string
+	trouble     error // why the last message was not taken
+	dropped     map[wire.Reason]uint64
+	quarantined Quarantine
+	recovered   []idRecord // ids found in what a crash left; Open only
+}
+
+// Open opens the spool in cfg.Dir, or makes one. It always succeeds on a
+// damaged spool: what cannot be read is put aside and reported. It fails if
+// the folder is in use (ErrLocked), was written by a newer version
+// (ErrLayout), or cannot be written.
+func Open(cfg Config) (*Spool, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("spool: make the folder: %w", err)
+	}
+	lock, err := lockFolder(filepath.Join(cfg.Dir, lockName))
+	if err != nil {
+		return nil, fmt.Errorf("spool: lock the folder: %w", err)
+	}
+	s := &Spool{cfg: cfg, lock: lock, started: cfg.Now(), ids: newIDs(), updates: make(chan struct{}, 1),
+		flows: map[wire.Flow]*flowState{}, tail: tail{blocks: map[tailKey][]byte{}},
+		dropped: map[wire.Reason]uint64{}}
+	if err := s.load(); err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("spool: open %s: %w", cfg.Dir, err)
+	}
+	s.keeper = newKeeper(s)
+	go s.keeper.run()
+	for l := range s.lanes {
+		s.lanes[l] = newLane(s, wire.Lane(l))
+	}
+	s.keeper.wantSpare()
+	return s, nil
+}
+
+// load brings back what the last run left.
+func (s *Spool) load() error {
+	if err := s.size(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.idsDir(), 0o700); err != nil {
+		return err
+	}
+	if err := s.loadMeta(); err != nil {
+		return err
+	}
+	if err := s.loadSegments(); err != nil {
+		return err
+	}
+	s.preferLater()
+	if err := s.loadIDs(s.recovered); err != nil {
+		return err
+	}
+	s.recovered = nil
+	if err := s.reserve.fill(); err != nil { // no head is opened before it is there
+		s.cfg.Log.Warn("spool: the reserve could not be taken; no new segment before it is", "error", err)
+	}
+	if err := s.dropOldIDs(); err != nil {
+		return err
+	}
+	s.measureRest()
+	return syncDir(s.cfg.Dir)
+}
+
+// size decides on the limits.
+func (s *Spool) size() error {
+	s.maxBytes = s.cfg.MaxBytes
+	if s.maxBytes == 0 {
+		_, total, err := freeBytes(s.cfg.Dir)
+		if err != nil {
+			return err
+		}
+		s.maxBytes = max(min(1<<30, total/4), minSpool)
+	}
+	bytes := s.cfg.SegmentBytes
+	if bytes == 0 {
+		bytes = segmentBytes(s.maxBytes)
+	}
+	s.geo = newGeometry(bytes)
+	s.reserve = reserve{path: filepath.Join(s.cfg.Dir, reserveName), size: s.geo.reserveBytes()}
+	return nil
+}
+
+func newLane(s *Spool, name wire.Lane) *lane {
+	l := &lane{s: s, name: name, next: s.high[name] + 1, wake: make(chan struct{}, 1), quit: make(chan struct{}),
+		commits: make(chan *group), idle: make(chan struct{}, 1)}
+	l.done.Add(2)
+	go l.run()
+	go l.commitLoop()
+	return l
+}
+
+// beginEpoch returns this run's epoch. The first call draws it and makes it
+// durable, so that its place among the epochs is known whatever happens.
+func (s *Spool) beginEpoch() (wire.Epoch, error) {
+	s.epochMu.Lock()
+	defer s.epochMu.Unlock()
+	s.mu.RLock()
+	e := s.epoch
+	s.mu.RUnlock()
+	if !e.IsZero() {
+		return e, nil
+	}
+	if err := s.fault("epoch:begin"); err != nil {
+		return e, diskError("begin an epoch", err)
+	}
+	e = wire.NewEpoch()
+	s.mu.Lock()
+	s.epochs = append(s.epochs, e)
+	s.mu.Unlock()
+	if err := s.saveMeta(); err != nil {
+		s.mu.Lock()
+		s.epochs = slices.DeleteFunc(s.epochs, func(o wire.Epoch) bool { return o == e })
+		s.trouble = err
+		s.mu.Unlock()
+		return wire.Epoch{}, err
+	}
+	s.mu.Lock()
+	s.epoch = e
+	s.mu.Unlock()
+	return e, nil
+}
+
+// forgetEpochs drops the oldest epochs of which nothing is held, beyond
+// maxEpochs. mu is held.
+func (s *Spool) forgetEpochs() {
+	excess := len(s.epochs) - maxEpochs
+	s.epochs = slices.DeleteFunc(s.epochs, func(e wire.Epoch) bool {
+		if excess <= 0 || e == s.epoch {
+			return false
+		}
+		for l := range wire.Lane(wire.NumLanes) {
+			if fl := s.flows[wire.Flow{Epoch: e, Lane: l}]; fl != nil {
+				if _, held := fl.firstHeld(); held || len(fl.segs) > 0 {
+					return false
+				}
+			}
+		}
+		for l := range wire.Lane(wire.NumLanes) {
+			delete(s.flows, wire.Flow{Epoch: e, Lane: l})
+		}
+		excess--
+		return true
+	})
+}
+
+// clock is the wall clock of the start plus the time since: setting the clock
+// while the agent runs does not shorten the window of the ids.
+func (s *Spool) clock() int64 {
+	return s.started.Add(s.cfg.Now().Sub(s.started)).UnixMilli()
+}
+
+// Stats is a snapshot.
+func (s *Spool) Stats() Stats {
+	st := Stats{DiskUsed: s.diskUsed(), DiskMax: s.maxBytes, Dropped: map[wire.Reason]uint64{}}
+	st.DiskFree, _, _ = freeBytes(s.cfg.Dir) // 0 if unknown
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	st.Epoch, st.Quarantine = s.epoch, s.quarantined
+	st.Quarantine.Reports = slices.Clone(s.quarantined.Reports)
+	for r, n := range s.dropped {
+		st.Dropped[r] = n
+	}
+	for _, g := range s.segments {
+		if g.gone {
+			continue
+		}
+		for i := range g.parts {
+			s.countPart(&st, &g.parts[i])
+		}
+	}
+	return st
+}
+
+// countPart adds what is not received of a part. Bytes are in proportion.
+func (s *Spool) countPart(st *Stats, p *part) {
+	all := p.ranges.Len()
+	open := subtract(p.ranges, s.flows[p.flow].received).Len()
+	if open == 0 {
+		return
+	}
+	bytes := int64(float64(p.bytes) * float64(open) / float64(all))
+	ln := &st.Lanes[p.flow.Lane]
+	ln.Messages += open
+	ln.Bytes += bytes
+	st.LiveBytes += bytes
+	if at := time.UnixMilli(p.oldest); ln.Oldest.IsZero() || at.Before(ln.Oldest) {
+		ln.Oldest = at
+	}
+}
+
+// Close finishes what was accepted, seals and releases everything. A second
+// call waits for the first and returns nil.
+func (s *Spool) Close() (err error) {
+	s.once.Do(func() { err = s.close() })
+	return err
+}
+
+func (s *Spool) close() error {
+	for _, l := range s.lanes { // refuse new work, finish the old
+		l.mu.Lock()
+		l.closing = true
+		l.mu.Unlock()
+		close(l.quit)
+	}
+	for _, l := range s.lanes {
+		l.done.Wait()
+		if l.seg != nil {
+			s.keeper.retire(l.seg)
+		}
+	}
+	s.keeper.close()
+	s.mu.Lock()
+	s.closed = true
+	for _, fl := range s.flows {
+		for _, w := range fl.waiters {
+			close(w.ch)
+		}
+		fl.waiters = nil
+	}
+	open := s.open
+	s.open = nil
+	s.mu.Unlock()
+	err := s.dropSpare()
+	for _, g := range open {
+		s.closeSealed(g)
+	}
+	if err = errors.Join(err, s.saveMeta(), s.lock.Close()); err != nil {
+		return fmt.Errorf("spool: close %s: %w", s.cfg.Dir, err)
+	}
+	return nil
+}
