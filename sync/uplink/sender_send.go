@@ -53,8 +53,8 @@ func (s *Sender) loadNext(l *lane) {
 	}
 	switch {
 	case from == 0 || l.problem != nil:
-	case !f.known && f.first > f.base:
-		// Sent in part, but not announced: what is neither held nor known to be
+	case !f.known && f.first > f.base && !f.received.Contains(wire.Range{First: f.base, Last: f.first - 1}):
+		// Received in part, but not announced: what is neither held nor known to be
 		// received must not be taken for lost.
 		s.reopen(fmt.Errorf("flow %s was not announced", f.Flow))
 	default:
