@@ -49,6 +49,8 @@ type Config struct {
 	Synced func(time.Duration)
 	Log    *slog.Logger     // nil: discard
 	Now    func() time.Time // nil: time.Now
+
+	shape *geometry // tests only: segments that fill after a few blocks
 }
 
 // validate fills in the defaults and refuses what cannot work.

@@ -128,6 +128,9 @@ func (s *Spool) size() error {
 		bytes = segmentBytes(s.maxBytes)
 	}
 	s.geo = newGeometry(bytes)
+	if s.cfg.shape != nil {
+		s.geo = *s.cfg.shape
+	}
 	s.reserve = reserve{path: filepath.Join(s.cfg.Dir, reserveName), size: s.geo.reserveBytes()}
 	return nil
 }
