@@ -163,6 +163,9 @@ func (d *NATS) connect(ctx context.Context, t target) (*natsConn, error) {
 	nc, err := nats.Connect(t.url, append(opts, secure...)...)
 	if err != nil {
 		close(ready)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("link: connect to %s: no answer: %w", redacted(t.url), context.Cause(ctx))
+		}
 		return nil, fmt.Errorf("link: connect to %s: %w", redacted(t.url), classify(dial.cause(err)))
 	}
 	c.nc, c.sock = nc, dial.sock

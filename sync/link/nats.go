@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -146,7 +147,7 @@ func (c *natsConn) ended() {
 		if sock := c.sock.failure(); sock != nil {
 			err = sock
 		}
-		if err == nil {
+		if err == nil || errors.Is(err, io.EOF) {
 			err = errors.New("the server closed the connection")
 		}
 		c.err = fmt.Errorf("link: %s: %w", c.server, classify(err))
