@@ -2,12 +2,45 @@ package hub
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/fieldpost/fieldpost/hub/ingest"
+	"github.com/fieldpost/fieldpost/hub/registry"
+	"github.com/fieldpost/fieldpost/hub/store"
+	"github.com/fieldpost/fieldpost/hub/unpack"
 )
 
 // Hub is one hub instance.
 type Hub struct {
-	cfg Config // with defaults
+	cfg      Config // with defaults
+	instance string // random, new with every process
+	started  time.Time
+	metrics  *hubMetrics
+	workers  *workers
+	tails    chan struct{} // a place for each client that follows
+
+	ran      atomic.Bool
+	stopping atomic.Bool
+	open     atomic.Pointer[parts] // nil before everything is open and after the stop
+	ready    chan struct{}         // closed when open is set
+	addrs    atomic.Pointer[Addrs]
+}
+
+// Addrs is where the hub listens.
+type Addrs struct {
+	NATS string // host:port of the embedded server, or the cluster's URLs
+	HTTP string // host:port
 }
 
 // New checks cfg. Nothing is opened before Run.
@@ -15,8 +48,259 @@ func New(cfg Config) (*Hub, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Hub{cfg: cfg.WithDefaults()}, nil
+	cfg = cfg.WithDefaults()
+	h := &Hub{
+		cfg: cfg, instance: newInstance(), started: cfg.Now().UTC(), metrics: newMetrics(cfg),
+		tails: make(chan struct{}, maxTails), ready: make(chan struct{}),
+	}
+	h.workers = newWorkers(h)
+	return h, nil
 }
 
-// Run serves until ctx ends or something fails that a restart may mend.
-func (h *Hub) Run(ctx context.Context) error { return errors.New("hub: not built yet") }
+func newInstance() string {
+	var b [5]byte
+	rand.Read(b[:]) // never fails (crypto/rand, Go 1.24)
+	return "h" + hex.EncodeToString(b[:])
+}
+
+// Ready is closed when the hub takes sessions.
+func (h *Hub) Ready() <-chan struct{} { return h.ready }
+
+// Addrs is complete once Ready is closed.
+func (h *Hub) Addrs() Addrs {
+	if a := h.addrs.Load(); a != nil {
+		return *a
+	}
+	return Addrs{}
+}
+
+// Run serves until ctx ends (nil) or something fails that cannot be mended
+// from inside. It can be called once.
+func (h *Hub) Run(ctx context.Context) error {
+	if h.ran.Swap(true) {
+		return errors.New("hub: Run was called before; make a new Hub")
+	}
+	ln, err := listen(h.cfg.HTTP.Listen)
+	if err != nil {
+		return err
+	}
+	h.addrs.Store(&Addrs{HTTP: ln.Addr().String()})
+	// HTTP answers first and last: whoever watches sees the start and the stop.
+	serving, stopHTTP := context.WithCancel(context.WithoutCancel(ctx))
+	ctx, fail := context.WithCancelCause(ctx)
+	served := make(chan error, 1)
+	go func() {
+		err := h.serveHTTP(serving, ln)
+		fail(err)
+		served <- err
+	}()
+	err = h.work(ctx)
+	h.open.Store(nil)
+	stopHTTP()
+	if e := <-served; err == nil {
+		err = e
+	}
+	return err
+}
+
+// work opens the parts, runs them and closes them.
+func (h *Hub) work(ctx context.Context) error {
+	p, err := h.openParts(ctx)
+	if err != nil {
+		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			return nil // stopped while starting
+		}
+		return err
+	}
+	defer p.close()
+	h.addrs.Store(&Addrs{HTTP: h.Addrs().HTTP, NATS: natsAddr(p.store)})
+	h.open.Store(p)
+	close(h.ready)
+	h.cfg.Log.Info("hub is up", "hub_id", p.hubID, "instance", h.instance, "nats", h.Addrs().NATS, "http", h.Addrs().HTTP, "version", h.cfg.Version)
+	return h.workers.run(ctx, p.stages())
+}
+
+// notReady says why the hub does not do all of its work; empty if it does.
+func (h *Hub) notReady(ctx context.Context) []string {
+	p := h.open.Load()
+	switch {
+	case h.stopping.Load():
+		return []string{"the hub is stopping"}
+	case p == nil:
+		return []string{"the hub is starting"}
+	}
+	return append(p.monitor.reasons(ctx), h.workers.reasons()...)
+}
+
+// parts is what Run opens.
+type parts struct {
+	hub      *Hub
+	store    *store.Store
+	hubID    string
+	conn     *nats.Conn // of the registry and the HTTP API
+	js       jetstream.JetStream
+	registry *registry.Registry
+	unpack   *unpack.Unpacker
+	frames   *nats.Conn // of ingest
+	ingest   *ingest.Ingest
+	monitor  *monitor
+}
+
+func (h *Hub) openParts(ctx context.Context) (_ *parts, err error) {
+	p := &parts{hub: h}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	if err := p.openStore(ctx); err != nil {
+		return nil, err
+	}
+	if p.conn, err = p.store.Connect("fieldpost-hub " + h.instance); err != nil {
+		return nil, err
+	}
+	if p.js, err = jetstream.New(p.conn); err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	devices, err := p.js.KeyValue(ctx, store.DevicesBucket)
+	if err != nil {
+		return nil, fmt.Errorf("hub: bucket %s: %w", store.DevicesBucket, err)
+	}
+	p.registry, err = registry.Open(ctx, registry.Config{
+		Bucket: devices, Instance: h.instance, Interest: p.interest(),
+		Rejected: func(reason string) { h.metrics.rejected(reason).Inc() },
+		Log:      h.cfg.Log, Now: h.cfg.Now,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := p.openWork(ctx); err != nil {
+		return nil, err
+	}
+	p.monitor = &monitor{hub: h, parts: p}
+	return p, nil
+}
+
+// openWork makes what moves blocks: unpack first, because ingest tells it of
+// epochs that are closed.
+func (p *parts) openWork(ctx context.Context) (err error) {
+	cfg, m := p.hub.cfg, p.hub.metrics
+	table := make(unpack.Table, len(cfg.Routes))
+	for i, r := range cfg.Routes {
+		table[i] = unpack.Route{Match: r.Match, Stream: r.Stream, Prefix: r.Prefix, Packed: !*r.Unpack, MaxAge: r.MaxAge}
+	}
+	p.unpack, err = unpack.New(ctx, unpack.Config{
+		Store: p.store, Routes: table, Instance: p.hub.instance, Retain: cfg.Blocks.Retain,
+		OnMessages: func(stream string, n int) { m.unpacked[stream].Add(n) },
+		OnDead:     func(reason string) { m.dead(reason).Inc() },
+		Fault:      cfg.Fault, Log: cfg.Log, Now: cfg.Now,
+	})
+	if err != nil {
+		return err
+	}
+	if p.frames, err = p.store.Connect("fieldpost-hub ingest " + p.hub.instance); err != nil {
+		return err
+	}
+	p.ingest, err = ingest.New(ingest.Config{
+		Conn: p.frames, Store: p.store, Registry: p.registry, HubID: p.hubID, Instance: p.hub.instance,
+		Hooks: m.ingestHooks(p.unpack.CloseEpoch), Fault: cfg.Fault, Log: cfg.Log,
+	})
+	return err
+}
+
+func (p *parts) openStore(ctx context.Context) (err error) {
+	cfg := p.hub.cfg
+	total, limit := cfg.NATS.MaxStore.Bytes, int64(0)
+	embedded := len(cfg.NATS.URLs) == 0
+	if embedded {
+		if err := os.MkdirAll(cfg.DataDir, 0o750); err != nil {
+			return &KeyError{Key: "data_dir", Err: err}
+		}
+		if total, limit, err = p.hub.maxStore(); err != nil {
+			return err
+		}
+	}
+	p.store, err = store.Open(ctx, store.Config{
+		Dir: cfg.DataDir, Listen: cfg.NATS.Listen, MaxStore: limit, AllowRemote: cfg.Auth.Mode == AuthOpen,
+		URLs: cfg.NATS.URLs, Creds: cfg.NATS.Creds, Replicas: cfg.NATS.Replicas, Fault: cfg.Fault, Log: cfg.Log,
+	})
+	if err != nil {
+		return err
+	}
+	l, err := p.hub.layout(ctx, p.store, total)
+	if err != nil {
+		return err
+	}
+	if err := p.store.EnsureStreams(ctx, l); err != nil {
+		return err
+	}
+	if embedded {
+		if err := p.hub.settleMaxStore(total); err != nil {
+			return err
+		}
+	}
+	p.hubID, err = p.store.HubID(ctx)
+	return err
+}
+
+// interest asks the embedded server whether somebody subscribes; nil if there
+// is none.
+func (p *parts) interest() func(subject string) bool {
+	srv := p.store.Server()
+	if srv == nil {
+		return nil
+	}
+	return srv.GlobalAccount().SubscriptionInterest
+}
+
+// close releases what is open, last opened first.
+func (p *parts) close() {
+	for _, nc := range []*nats.Conn{p.frames, p.conn} {
+		if nc != nil {
+			nc.Close()
+		}
+	}
+	if p.store != nil {
+		p.store.Close() // always nil
+	}
+}
+
+// stages lists the work in the order in which it stops.
+func (p *parts) stages() []stage {
+	return []stage{
+		{name: "ingest", run: p.ingest.Run},
+		{name: "unpack", run: p.unpack.Run, again: true},
+		{name: "heartbeats", run: p.heartbeats, again: true},
+		{name: "registry", run: p.registry.Run, again: true},
+		{name: "monitor", run: p.monitor.run, again: true},
+	}
+}
+
+// heartbeats feeds the registry until ctx ends. Every instance hears them all:
+// each knows by itself who is online.
+func (p *parts) heartbeats(ctx context.Context) error {
+	sub, err := p.conn.Subscribe("fp.up.*", func(m *nats.Msg) {
+		p.registry.Heartbeat(m.Subject[len("fp.up."):], m.Data)
+	})
+	if err != nil {
+		return err
+	}
+	defer sub.Unsubscribe() // fails only on a closed connection
+	<-ctx.Done()
+	return nil
+}
+
+// lag is how many blocks a route is behind the ledger.
+func (p *parts) lag(route int, ledger uint64) uint64 {
+	return p.unpack.Lag(p.hub.cfg.Routes[route].Stream, ledger)
+}
+
+// natsAddr is what a person would write into hub.urls, without the scheme.
+func natsAddr(s *store.Store) string {
+	if u, err := url.Parse(s.ClientURL()); err == nil && s.Server() != nil {
+		if host, port, err := net.SplitHostPort(u.Host); err == nil {
+			return net.JoinHostPort(host, port)
+		}
+	}
+	return s.ClientURL()
+}

@@ -1,0 +1,201 @@
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/fieldpost/fieldpost/hub/admin"
+)
+
+// Limits of the HTTP server.
+const (
+	headerTimeout = 10 * time.Second
+	bodyTimeout   = 30 * time.Second
+	answerTimeout = 30 * time.Second // of an answer, or of one write of a tail
+	idleTimeout   = 2 * time.Minute
+	maxHeader     = 16 << 10
+	maxBody       = 64 << 10
+	maxTails      = 64
+	pageDefault   = 100
+	pageMax       = 1000
+)
+
+// serveHTTP answers on ln until ctx ends; tails end with it.
+func (h *Hub) serveHTTP(ctx context.Context, ln net.Listener) error {
+	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	srv := &http.Server{
+		Handler:           http.MaxBytesHandler(h.routes(), maxBody),
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       bodyTimeout,
+		WriteTimeout:      answerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ErrorLog:          slog.NewLogLogger(h.cfg.Log.Handler(), slog.LevelDebug),
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(ln) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("http.listen: %w", err)
+	case <-ctx.Done():
+	}
+	cancel()
+	last, stop := context.WithTimeout(context.Background(), 5*time.Second)
+	defer stop()
+	if err := srv.Shutdown(last); err != nil {
+		srv.Close()
+	}
+	<-failed
+	return nil
+}
+
+func (h *Hub) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", h.readyz)
+	mux.HandleFunc("GET /metrics", h.metricsPage)
+	mux.HandleFunc("GET /v1/status", h.status)
+	mux.HandleFunc("GET /v1/devices", h.devices)
+	mux.HandleFunc("GET /v1/devices/{device}", h.device)
+	mux.HandleFunc("GET /v1/tail", h.tail)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			problem(w, http.StatusMethodNotAllowed, "method_not_allowed", r.Method+" is not offered here; use GET")
+			return
+		}
+		problem(w, http.StatusNotFound, "not_found", "no such page; there are /healthz, /readyz, /metrics, /v1/status, /v1/devices and /v1/tail")
+	})
+	return mux
+}
+
+// problem answers with application/problem+json.
+func problem(w http.ResponseWriter, status int, code, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "2")
+	}
+	w.WriteHeader(status)
+	json.NewEncoder(w).Encode(admin.Problem{Status: status, Title: http.StatusText(status), Detail: detail, Code: code})
+}
+
+// writeJSON answers 200; a client that is gone needs no error.
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	json.NewEncoder(w).Encode(v)
+}
+
+func writeText(w http.ResponseWriter, s string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Write([]byte(s))
+}
+
+// running returns the open parts, or answers why there are none.
+func (h *Hub) running(w http.ResponseWriter) *parts {
+	if p := h.open.Load(); p != nil {
+		return p
+	}
+	problem(w, http.StatusServiceUnavailable, "starting", "the hub is starting or stopping; try again in a moment")
+	return nil
+}
+
+func (h *Hub) readyz(w http.ResponseWriter, r *http.Request) {
+	reasons := h.notReady(r.Context())
+	if len(reasons) == 0 {
+		writeText(w, "ready\n")
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Retry-After", "2")
+	w.WriteHeader(http.StatusServiceUnavailable)
+	for _, reason := range reasons {
+		fmt.Fprintln(w, reason)
+	}
+}
+
+func (h *Hub) metricsPage(w http.ResponseWriter, r *http.Request) {
+	if p := h.open.Load(); p != nil {
+		p.monitor.look(r.Context())
+	}
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	h.metrics.set.WritePrometheus(w)
+}
+
+func (h *Hub) status(w http.ResponseWriter, r *http.Request) {
+	p := h.running(w)
+	if p == nil {
+		return
+	}
+	seen := p.monitor.look(r.Context())
+	n := p.registry.Numbers()
+	reasons := h.notReady(r.Context())
+	out := admin.Status{
+		HubID: p.hubID, Version: h.cfg.Version, Instance: h.instance, Started: h.started,
+		Ready: len(reasons) == 0, Reasons: append([]string{}, reasons...), NATS: p.store.ClientURL(),
+		Streams: seen.streams, Devices: admin.DeviceNumbers{Online: n.Online, Total: n.Online + n.Offline},
+		Ledger: admin.Ledger{Seq: seen.ledger},
+	}
+	for i, route := range h.cfg.Routes {
+		out.Routes = append(out.Routes, admin.Route{Match: route.Match, Stream: route.Stream, Prefix: route.Prefix, Lag: seen.lag[i]})
+	}
+	writeJSON(w, out)
+}
+
+func (h *Hub) devices(w http.ResponseWriter, r *http.Request) {
+	p := h.running(w)
+	if p == nil {
+		return
+	}
+	q, limit := r.URL.Query(), pageDefault
+	if s := q.Get("limit"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 || n > pageMax {
+			problem(w, http.StatusBadRequest, "bad_limit", fmt.Sprintf("limit %q is not 1 to %d", s, pageMax))
+			return
+		}
+		limit = n
+	}
+	writeJSON(w, p.registry.Devices(q.Get("after"), q.Get("filter"), limit))
+}
+
+func (h *Hub) device(w http.ResponseWriter, r *http.Request) {
+	p := h.running(w)
+	if p == nil {
+		return
+	}
+	name := r.PathValue("device")
+	d, ok := p.registry.Device(name)
+	if !ok {
+		problem(w, http.StatusNotFound, "not_found", fmt.Sprintf("device %q has never been heard of; GET /v1/devices lists those that have", name))
+		return
+	}
+	writeJSON(w, d)
+}
+
+// listen opens the listener of http.listen.
+func listen(addr string) (net.Listener, error) {
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) {
+			err = op.Err
+		}
+		return nil, fmt.Errorf("http.listen: cannot listen on %s: %w; stop what uses it, or choose another address", addr, err)
+	}
+	return ln, nil
+}

@@ -1,0 +1,172 @@
+package hub
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/fieldpost/fieldpost/hub/admin"
+	"github.com/fieldpost/fieldpost/hub/store"
+)
+
+const (
+	lookAge    = 500 * time.Millisecond // a sighting younger than this is not taken anew
+	lookFor    = 5 * time.Second        // it takes no longer
+	probeEvery = 10 * time.Second
+	// fullMargin is what a stream must still take to count as not full: the largest
+	// block, or a tenth of a small stream.
+	fullMargin = 1 << 20
+)
+
+// sighting is the streams at one moment.
+type sighting struct {
+	at      time.Time
+	streams []admin.Stream
+	lag     []uint64 // by route, blocks
+	ledger  uint64   // last sequence of BLOCKS
+	err     error    // of reading them
+}
+
+func (s sighting) stream(name string) admin.Stream {
+	for _, st := range s.streams {
+		if st.Name == name {
+			return st
+		}
+	}
+	return admin.Stream{}
+}
+
+// monitor looks at the streams for status, metrics and readiness.
+type monitor struct {
+	hub   *Hub
+	parts *parts
+
+	mu     sync.Mutex
+	last   sighting // guarded by mu
+	probed error    // of the last write probe; guarded by mu
+}
+
+// run keeps the gauges fresh and probes that the store takes writes.
+func (m *monitor) run(ctx context.Context) error {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for {
+		m.probe(ctx)
+		m.look(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// probe writes one small value; JetStream answers when it is durable.
+func (m *monitor) probe(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lookFor)
+	defer cancel()
+	kv, err := m.parts.store.KV(ctx, store.HubBucket)
+	if err == nil {
+		_, err = kv.PutString(ctx, "probe", m.hub.instance)
+	}
+	if ctx.Err() != nil && context.Cause(ctx) != context.DeadlineExceeded {
+		return // stopping
+	}
+	m.mu.Lock()
+	was := m.probed
+	m.probed = err
+	m.mu.Unlock()
+	switch {
+	case err != nil && was == nil:
+		m.hub.cfg.Log.Error("the store takes no writes", "err", err)
+	case err == nil && was != nil:
+		m.hub.cfg.Log.Info("the store takes writes again")
+	}
+}
+
+// look returns a sighting that is fresh enough, and shows it in the metrics.
+// A caller that is gone leaves the last one standing.
+func (m *monitor) look(ctx context.Context) sighting {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	if now.Sub(m.last.at) < lookAge {
+		return m.last
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookFor)
+	defer cancel()
+	s := m.read(ctx)
+	if s.err != nil && ctx.Err() != nil && context.Cause(ctx) != context.DeadlineExceeded {
+		s = m.last
+	}
+	s.at = now
+	m.last = s
+	m.hub.metrics.show(s, m.parts.registry.Numbers())
+	return s
+}
+
+func (m *monitor) read(ctx context.Context) sighting {
+	s := sighting{lag: make([]uint64, len(m.hub.cfg.Routes))}
+	names := []string{store.Blocks}
+	for _, r := range m.hub.cfg.Routes {
+		names = append(names, r.Stream)
+	}
+	for _, name := range append(names, store.Dead) {
+		info, err := m.parts.store.Info(ctx, name)
+		if err != nil {
+			s.err = err
+			s.streams = append(s.streams, m.last.stream(name))
+			continue
+		}
+		s.streams = append(s.streams, admin.Stream{Name: name, Messages: info.Messages, Bytes: info.Bytes,
+			MaxBytes: info.MaxBytes, First: info.First, Last: info.Last})
+	}
+	s.ledger = s.stream(store.Blocks).Last
+	for i := range s.lag {
+		s.lag[i] = m.parts.lag(i, s.ledger)
+	}
+	return s
+}
+
+// reasons says why the store does not do its work; empty if it does.
+func (m *monitor) reasons(ctx context.Context) (out []string) {
+	s := m.look(ctx)
+	m.mu.Lock()
+	probed := m.probed
+	m.mu.Unlock()
+	if err := m.parts.store.Err(); err != nil {
+		out = append(out, err.Error())
+	}
+	if probed != nil {
+		out = append(out, "the store takes no writes: "+probed.Error())
+	}
+	if s.err != nil {
+		out = append(out, "a stream cannot be read: "+s.err.Error())
+	}
+	for _, u := range m.parts.unpack.Status() {
+		if u.Err != nil {
+			out = append(out, fmt.Sprintf("unpacking into %s is held up: %v", u.Stream, u.Err))
+		}
+	}
+	for _, st := range s.streams {
+		if st.MaxBytes > 0 && int64(st.Bytes)+min(fullMargin, st.MaxBytes/10) > st.MaxBytes && m.hub.refusesWhenFull(st.Name) {
+			out = append(out, fmt.Sprintf("stream %s is full: %d of %d bytes; raise its max_bytes, or let back ends and unpacking catch up", st.Name, st.Bytes, st.MaxBytes))
+		}
+	}
+	return out
+}
+
+// refusesWhenFull reports whether a full stream stops the flow; the others let
+// their oldest messages go.
+func (h *Hub) refusesWhenFull(stream string) bool {
+	if stream == store.Blocks {
+		return true
+	}
+	for _, r := range h.cfg.Routes {
+		if r.Stream == stream {
+			return r.Discard == "new"
+		}
+	}
+	return false
+}
