@@ -22,6 +22,7 @@ const (
 type Agent struct {
 	cfg     Config
 	device  string
+	started time.Time
 	log     *slog.Logger
 	gate    gate
 	bodies  *budget // bytes of all bodies and frames
@@ -62,7 +63,7 @@ func New(cfg Config) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		cfg: cfg, device: device, log: cfg.Log, class: cfg.Link.Class,
+		cfg: cfg, device: device, started: time.Now(), log: cfg.Log, class: cfg.Link.Class,
 		bodies:   newBudget(cfg.Socket.MaxInflight),
 		lines:    newBudget(2 * wire.MaxCount),
 		frames:   newFrameBudgets(cfg.Socket),

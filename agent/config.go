@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fieldpost/fieldpost/sync/link"
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
 
@@ -41,7 +42,9 @@ type Config struct {
 	BodyTimeout   time.Duration // without a byte of a body; 0: 30 s
 	StopTimeout   time.Duration // to finish what was accepted; 0: 20 s
 
-	// Fault is called at every labelled step of the spool and of the uplink.
+	// Dialer replaces the one that Hub describes. Tests only; nil in production.
+	Dialer link.Dialer
+	// Fault is called at every labelled step of the spool.
 	// Tests only; nil in production.
 	Fault func(point string) error
 }

@@ -2,15 +2,79 @@ package agent
 
 import (
 	"errors"
+	"fmt"
+	"time"
 
+	"github.com/fieldpost/fieldpost/spool"
 	"github.com/fieldpost/fieldpost/sync/link"
+	"github.com/fieldpost/fieldpost/sync/uplink"
+	"github.com/fieldpost/fieldpost/sync/wire"
 )
 
 // openSpool opens the spool of the configuration.
-func (a *Agent) openSpool() (store, error) { return nil, errors.New("agent: no spool in this build") }
+func (a *Agent) openSpool() (store, error) {
+	c := a.cfg.Spool
+	st, err := spool.Open(spool.Config{
+		Dir: a.cfg.spoolDir(), MaxBytes: c.MaxBytes, KeepFree: c.KeepFree, CommitDelay: c.CommitDelay,
+		Fault: a.cfg.Fault, Log: a.log,
+		Synced: func(d time.Duration) { a.metrics.fsync.Update(d.Seconds()) },
+	})
+	switch {
+	case errors.Is(err, spool.ErrLocked):
+		return nil, fmt.Errorf("agent: data_dir %s: another agent uses it: %w", a.cfg.DataDir, err)
+	case err != nil:
+		return nil, fmt.Errorf("agent: data_dir %s: %w", a.cfg.DataDir, err)
+	}
+	return st, nil
+}
 
 // newNATSUplink joins the spool with the hub of the configuration.
 func (a *Agent) newNATSUplink(st store) (uplinks, error) {
-	_, err := link.NewNATS(link.Config{URLs: a.cfg.Hub.URLs, Device: a.device, Creds: a.cfg.Hub.Creds, CA: a.cfg.Hub.CA})
-	return nil, err
+	sp, ok := st.(*spool.Spool)
+	if !ok {
+		return nil, fmt.Errorf("agent: no uplink for a %T", st)
+	}
+	dialer := a.cfg.Dialer
+	if dialer == nil {
+		var err error
+		dialer, err = link.NewNATS(link.Config{
+			URLs: a.cfg.Hub.URLs, Device: a.device, Creds: a.cfg.Hub.Creds, CA: a.cfg.Hub.CA,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("agent: %w: hub: %w", ErrConfig, err)
+		}
+	}
+	return uplink.New(uplink.Config{
+		Device: a.device, Version: a.cfg.Version, Labels: a.cfg.Labels,
+		Source: sp, Pins: sp, Dialer: dialer,
+		Epoch:     func() wire.Epoch { return sp.Stats().Epoch },
+		Class:     a.linkClass,
+		Heartbeat: func() wire.Heartbeat { return heartbeat(sp.Stats(), a.started) },
+		Hooks:     a.metrics.hooks(func(n uint64) { a.rewound.Add(n) }),
+		Log:       a.log,
+	}), nil
+}
+
+// heartbeat is the agent's state as the hub's registry shows it.
+func heartbeat(s spool.Stats, started time.Time) wire.Heartbeat {
+	h := wire.Heartbeat{
+		Started: started.UnixMilli(), DiskUsed: s.DiskUsed, DiskMax: s.DiskMax,
+		Backlog: map[string]wire.LaneBacklog{}, Dropped: map[string]uint64{}, Quarantine: s.Quarantine.Segments,
+	}
+	if !s.Epoch.IsZero() {
+		h.Epoch = s.Epoch.String()
+	}
+	for i, l := range s.Lanes {
+		b := wire.LaneBacklog{Messages: l.Messages, Bytes: l.Bytes}
+		if !l.Oldest.IsZero() {
+			b.Oldest = l.Oldest.UnixMilli()
+		}
+		h.Backlog[wire.Lane(i).String()] = b
+	}
+	for r, n := range s.Dropped {
+		if n > 0 {
+			h.Dropped[r.String()] = n
+		}
+	}
+	return h
 }
