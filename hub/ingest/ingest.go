@@ -32,6 +32,7 @@ type Ingest struct {
 	send func(subject string, data []byte) error // not kept after the call
 
 	events  chan event
+	started chan struct{}  // closed when sessions can be opened
 	stopped chan struct{}  // closed when nobody takes events any more
 	work    sync.WaitGroup // batches and reads under way
 
@@ -67,7 +68,7 @@ func New(cfg Config) (*Ingest, error) {
 func newIngest(cfg Config, send func(string, []byte) error) *Ingest {
 	return &Ingest{
 		cfg: cfg, send: send,
-		events: make(chan event, burst), stopped: make(chan struct{}),
+		events: make(chan event, burst), started: make(chan struct{}), stopped: make(chan struct{}),
 		core:    uplink.NewReceiver(cfg.Limits),
 		replies: map[uint64]string{},
 		report:  report{log: cfg.Log, hooks: cfg.Hooks},
@@ -76,6 +77,9 @@ func newIngest(cfg Config, send func(string, []byte) error) *Ingest {
 
 // Instance is the name that sessions are told.
 func (in *Ingest) Instance() string { return in.cfg.Instance }
+
+// Started is closed when sessions can be opened.
+func (in *Ingest) Started() <-chan struct{} { return in.started }
 
 // Run takes blocks in until ctx ends (nil) or the connection is closed. It
 // returns when nothing of it runs any more; it can be called once.
@@ -93,6 +97,7 @@ func (in *Ingest) Run(ctx context.Context) error {
 		return err
 	}
 	defer frames.Unsubscribe()
+	close(in.started)
 	in.cfg.Log.Info("taking blocks in", "instance", in.cfg.Instance)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
