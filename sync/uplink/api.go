@@ -69,6 +69,27 @@ type Hooks struct {
 	RTT         func(time.Duration) // from sending a frame to its ack
 }
 
+// fill makes every hook callable.
+func (h *Hooks) fill() {
+	def := func(f *func(int)) {
+		if *f == nil {
+			*f = func(int) {}
+		}
+	}
+	def(&h.Sent)
+	def(&h.Received)
+	def(&h.Redelivered)
+	if h.Rewound == nil {
+		h.Rewound = func(uint64) {}
+	}
+	if h.Transition == nil {
+		h.Transition = func(bool) {}
+	}
+	if h.RTT == nil {
+		h.RTT = func(time.Duration) {}
+	}
+}
+
 // Status is a snapshot for people.
 type Status struct {
 	Up        bool

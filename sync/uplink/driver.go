@@ -111,7 +111,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 		arrivals: make(chan arrival, 64),
 		timer:    time.NewTimer(0),
 		beat:     time.NewTimer(time.Hour),
-		quiet:    quieter{log: u.cfg.Log, since: u.cfg.Now()},
+		quiet:    quieter{log: u.cfg.Log, now: u.cfg.Now, since: u.cfg.Now()},
 	}
 	defer r.timer.Stop()
 	defer r.beat.Stop()
@@ -266,7 +266,7 @@ func (r *run) report() {
 	r.mu.Lock()
 	r.status = st
 	r.mu.Unlock()
-	r.quiet.link(st, r.cfg.Now())
+	r.quiet.link(st)
 	if up != r.up {
 		r.up = up
 		r.cfg.Hooks.Transition(up)

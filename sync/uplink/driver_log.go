@@ -1,45 +1,76 @@
 package uplink
 
 import (
+	"context"
 	"log/slog"
 	"time"
 )
 
-// quietFor is how long the same trouble is not told again.
-const quietFor = 10 * time.Minute
+const (
+	// quietFor is how long the same trouble is not told again.
+	quietFor = 10 * time.Minute
+	// burst is how many transitions of a flapping link are told at once, and one
+	// more in every refill.
+	burst  = 20
+	refill = time.Minute
+)
 
-// quieter logs transitions, not attempts.
+// quieter logs transitions, not attempts, and of a flapping link not all.
 type quieter struct {
 	log    *slog.Logger
+	now    func() time.Time
 	since  time.Time // of the present state of the link
 	up     bool
-	told   bool // why the link is down
+	told   bool      // why the link is down
+	reason string    // last told or seen
+	full   time.Time // when all of burst may be told again
+	missed int       // transitions not told
 	said   map[string]time.Time
-	failed int // changes of the reason since the link went down
-	reason string
 }
 
 // link logs that the link came up, or went down and why.
-func (q *quieter) link(st Status, now time.Time) {
+func (q *quieter) link(st Status) {
+	lasted := q.now().Sub(q.since).Round(time.Millisecond).String()
 	switch {
 	case st.Up && !q.up:
-		q.log.Info("link up", "hub", st.Hub, "down_for", now.Sub(q.since).Round(time.Millisecond).String())
-		q.up, q.told, q.since = true, false, now
+		q.tell(slog.LevelInfo, "link up", "hub", st.Hub, "down_for", lasted)
 	case !st.Up && q.up:
-		q.log.Warn("link down", "error", st.LastError, "up_for", now.Sub(q.since).Round(time.Millisecond).String())
-		q.up, q.told, q.since = false, true, now
+		q.tell(slog.LevelWarn, "link down", "error", st.LastError, "up_for", lasted)
+		q.told = true
 	case !st.Up && st.LastError != "" && !q.told:
-		q.log.Warn("no link yet", "error", st.LastError)
+		q.tell(slog.LevelWarn, "no link yet", "error", st.LastError)
 		q.told = true
 	case st.Up && st.LastError != "" && st.LastError != q.reason:
-		q.log.Warn("link up, but", "error", st.LastError)
+		q.tell(slog.LevelWarn, "the link is up, but not everything is sent", "error", st.LastError)
 	}
-	q.reason = st.LastError
+	if st.Up != q.up {
+		q.up, q.since = st.Up, q.now()
+	}
+	if st.LastError != "" || !st.Up {
+		q.reason = st.LastError
+	}
+}
+
+func (q *quieter) tell(level slog.Level, msg string, args ...any) {
+	now := q.now()
+	if q.full.Before(now) {
+		q.full = now
+	}
+	if q.full.Sub(now) > (burst-1)*refill {
+		q.missed++
+		return
+	}
+	q.full = q.full.Add(refill)
+	if q.missed > 0 {
+		args = append(args, "not_told", q.missed)
+		q.missed = 0
+	}
+	q.log.Log(context.Background(), level, msg, args...)
 }
 
 // say logs trouble that may repeat.
 func (q *quieter) say(what string, err error) {
-	now := time.Now()
+	now := q.now()
 	if last, ok := q.said[what]; ok && now.Sub(last) < quietFor {
 		return
 	}
@@ -48,25 +79,4 @@ func (q *quieter) say(what string, err error) {
 	}
 	q.said[what] = now
 	q.log.Warn(what, "error", err)
-}
-
-// fill makes every hook callable.
-func (h *Hooks) fill() {
-	def := func(f *func(int)) {
-		if *f == nil {
-			*f = func(int) {}
-		}
-	}
-	def(&h.Sent)
-	def(&h.Received)
-	def(&h.Redelivered)
-	if h.Rewound == nil {
-		h.Rewound = func(uint64) {}
-	}
-	if h.Transition == nil {
-		h.Transition = func(bool) {}
-	}
-	if h.RTT == nil {
-		h.RTT = func(time.Duration) {}
-	}
 }

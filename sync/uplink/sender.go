@@ -61,8 +61,9 @@ type Sender struct {
 	problem error // why phase is not phaseOpen
 
 	lanes  [wire.NumLanes]lane
-	epochs []*drain   // of the flows seen, until reported drained
-	epoch  wire.Epoch // that new messages get
+	flows  map[wire.Flow]*flow // all that are in lanes
+	epochs []*drain            // of the flows seen, until reported drained
+	epoch  wire.Epoch          // that new messages get
 
 	epochKnown bool // whether epoch is: without it no epoch is ever drained
 	codec      cutter
@@ -90,6 +91,7 @@ func NewSender(cfg SenderConfig) *Sender {
 	}
 	return &Sender{
 		cfg:     cfg,
+		flows:   map[wire.Flow]*flow{},
 		hubID:   cfg.HubID,
 		token:   cfg.Token,
 		backoff: jitter{rand: cfg.Rand},

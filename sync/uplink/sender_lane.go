@@ -86,24 +86,8 @@ func (l *lane) active() *flow {
 	return nil
 }
 
-func (l *lane) find(w wire.Flow) *flow {
-	for _, f := range l.flows {
-		if f.Flow == w {
-			return f
-		}
-	}
-	return nil
-}
-
 func (l *lane) wait(now time.Time, d time.Duration, err error) {
 	l.problem, l.retryAt = err, now.Add(d)
-}
-
-func (s *Sender) find(w wire.Flow) *flow {
-	if !w.Lane.Valid() {
-		return nil
-	}
-	return s.lanes[w.Lane].find(w)
 }
 
 // spooled brings the flows up to date. What the spool no longer lists is gone
@@ -112,18 +96,17 @@ func (s *Sender) find(w wire.Flow) *flow {
 func (s *Sender) spooled(ev Spooled) {
 	s.epoch, s.epochKnown = ev.Current, ev.Known
 	var lists [wire.NumLanes][]*flow
-	for i := range s.lanes {
-		for _, f := range s.lanes[i].flows {
-			f.listed = false
-		}
+	for _, f := range s.flows {
+		f.listed = false
 	}
 	for _, h := range ev.Flows {
 		if !h.Lane.Valid() {
 			continue
 		}
-		f := s.find(h.Flow)
+		f := s.flows[h.Flow]
 		if f == nil {
 			f = &flow{Flow: h.Flow, cursor: h.Base}
+			s.flows[h.Flow] = f
 			s.seen(h.Epoch)
 		}
 		f.base, f.first, f.last, f.listed = h.Base, h.First, max(f.last, h.Last), true
@@ -138,6 +121,8 @@ func (s *Sender) spooled(ev Spooled) {
 				current = append(current, f)
 			case !f.complete():
 				older = append(older, f)
+			default:
+				delete(s.flows, f.Flow)
 			}
 		}
 		s.lanes[i].flows = slices.Concat(older, lists[i], current)
@@ -185,13 +170,11 @@ func (s *Sender) announce() []wire.FlowHeld {
 
 // begin takes the hub's received sets as the one truth of the new session.
 func (s *Sender) begin(sets []wire.FlowReceived) {
-	for i := range s.lanes {
-		for _, f := range s.lanes[i].flows {
-			f.received, f.cursor = nil, f.base
-		}
+	for _, f := range s.flows {
+		f.received, f.cursor = nil, f.base
 	}
 	for _, fr := range sets {
-		if f := s.find(fr.Flow); f != nil && len(fr.Ranges) > 0 {
+		if f := s.flows[fr.Flow]; f != nil && len(fr.Ranges) > 0 {
 			f.received = fr.Ranges
 			s.do(MarkReceived{f.Flow, f.received})
 		}
@@ -211,7 +194,7 @@ func (s *Sender) forget() {
 
 // received adds what the hub has of a flow and takes it off the flights.
 func (s *Sender) received(fr wire.FlowReceived) {
-	f := s.find(fr.Flow)
+	f := s.flows[fr.Flow]
 	if f == nil {
 		return
 	}
@@ -221,6 +204,7 @@ func (s *Sender) received(fr wire.FlowReceived) {
 		return
 	}
 	s.acks, s.advanced = true, s.now
+	s.unsettled = s.unsettled || f.complete()
 	s.do(MarkReceived{f.Flow, f.received})
 	l := &s.lanes[f.Lane]
 	for len(l.flights) > 0 && l.flights[0].flow.received.Contains(l.flights[0].r) {
@@ -244,35 +228,26 @@ func (s *Sender) landed(fl flight) {
 
 // settle reports epochs of which nothing more will come.
 func (s *Sender) settle() {
+	s.unsettled = false
 	if !s.epochKnown {
 		return
 	}
-	s.epochs = slices.DeleteFunc(s.epochs, func(d *drain) bool {
-		if d.epoch == s.epoch {
-			return false
+	held, open := map[wire.Epoch]bool{}, map[wire.Epoch]bool{s.epoch: true}
+	for _, f := range s.flows {
+		held[f.Epoch] = true
+		if !f.complete() {
+			open[f.Epoch] = true
 		}
-		held, complete := s.epochState(d.epoch)
+	}
+	s.epochs = slices.DeleteFunc(s.epochs, func(d *drain) bool {
 		if d.counter > 0 && d.counter <= s.taken {
 			d.done = true
 		}
-		if complete && d.counter == 0 && !d.done {
+		if !open[d.epoch] && d.counter == 0 && !d.done {
 			s.frame(wire.FrameDrained, d.epoch[:])
 			d.counter = s.counter
 		}
-		return d.done && !held
+		s.unsettled = s.unsettled || d.counter > 0 && !d.done
+		return d.done && !held[d.epoch]
 	})
-}
-
-// epochState reports whether any flow of an epoch is still known, and whether
-// the hub has all that is.
-func (s *Sender) epochState(e wire.Epoch) (held, complete bool) {
-	complete = true
-	for i := range s.lanes {
-		for _, f := range s.lanes[i].flows {
-			if f.Epoch == e {
-				held, complete = true, complete && f.complete()
-			}
-		}
-	}
-	return held, complete
 }

@@ -67,7 +67,7 @@ func (s *Sender) loadNext(l *lane) {
 func (s *Sender) loaded(ev Loaded) {
 	l := &s.lanes[ev.Flow.Lane]
 	l.loading = false
-	f := l.find(ev.Flow)
+	f := s.flows[ev.Flow]
 	if s.phase != phaseOpen || f == nil || f.wanted() != ev.From {
 		return // of an earlier session, or acked meanwhile
 	}

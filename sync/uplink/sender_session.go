@@ -44,6 +44,8 @@ type session struct {
 	progress time.Time // when the peer last made room for waiting bytes
 	advanced time.Time // when an ack last moved a received set
 	unsaved  string    // token of this session until it is durable
+
+	unsettled bool // settle may have something to report
 }
 
 // open begins a session over the connection that is up: first with what the
@@ -198,7 +200,9 @@ func (s *Sender) acked(ev Acked) {
 	if s.owed = (time.Time{}); s.window.inflight > 0 {
 		s.owed = s.now
 	}
-	s.settle()
+	if s.unsettled {
+		s.settle()
+	}
 }
 
 // watch notices a hub, or a link, that has fallen silent.
