@@ -148,10 +148,10 @@ func TestHeaderRules(t *testing.T) {
 		"bytes after":     {slices.Concat(good, uv(1, 0, 1, 0), tail, uv(0), uv(0)), ErrCorrupt},
 		"void with flags": {append([]byte{flagZstd, byte(KindVoid)}, slices.Concat(flow1.Epoch[:], uv(1, 0, 1, 0), uv(1))...), ErrCorrupt},
 	} {
-		if _, err := ParseHeader(forgeFields(c.fields, nil)); !errors.Is(err, c.want) {
-			t.Errorf("%s: %v, want %v", name, err, c.want)
-		} else if strings.Contains(err.Error(), "checksum") {
-			t.Errorf("%s: refused for the wrong reason: %v", name, err)
+		_, err := ParseHeader(forgeFields(c.fields, nil))
+		var fe *FormatError
+		if !errors.Is(err, c.want) || !errors.As(err, &fe) || fe.Part != "header" || strings.Contains(fe.Detail, "checksum") {
+			t.Errorf("%s: %v, want %v of the header", name, err, c.want)
 		}
 	}
 }
@@ -298,23 +298,25 @@ func TestBombs(t *testing.T) {
 		grow = append(grow, 0xfa, 1, 1, 'b') // 250 bytes shared, one more
 	}
 	const limit = 32 << 20
-	for name, data := range map[string][]byte{
-		"64 MiB, announced":      forge(flagZstd, 1, 64<<20, one, huge),
-		"64 MiB, said to be 17":  forge(flagZstd, 1, MaxRaw, one, huge),
-		"64 MiB, said to be 100": forge(flagZstd, 1, 100, one, huge),
-		"17 MiB, honest":         forge(flagZstd, 1, MaxRaw, one, pack(make([]byte, MaxRaw))),
-		"65,536 messages":        forge(0, MaxCount, 2, one, []byte{0, 0}),
-		"headers":                forge(flagZstd, 4000, len(sets), one, pack(sets)),
-		"ids":                    forge(flagZstd, MaxCount, len(ids), one, pack(ids)),
-		"subjects":               forgeFields(grow, []byte{0, 0}),
-		"counts without bytes":   forge(0, MaxCount, 3, one, []byte{colFlags | colTTLs, 0, 0}),
+	for name, c := range map[string]struct {
+		data []byte
+		want error
+	}{
+		"64 MiB, announced":      {forge(flagZstd, 1, 64<<20, one, huge), ErrLimit},
+		"64 MiB, said to be 17":  {forge(flagZstd, 1, MaxRaw, one, huge), ErrCorrupt},
+		"64 MiB, said to be 100": {forge(flagZstd, 1, 100, one, huge), ErrCorrupt},
+		"17 MiB, honest":         {forge(flagZstd, 1, MaxRaw, one, pack(make([]byte, MaxRaw))), ErrCorrupt},
+		"65,536 messages":        {forge(0, MaxCount, 2, one, []byte{0, 0}), nil},
+		"headers":                {forge(flagZstd, 4000, len(sets), one, pack(sets)), ErrLimit},
+		"ids":                    {forge(flagZstd, MaxCount, len(ids), one, pack(ids)), ErrLimit},
+		"subjects":               {forgeFields(grow, []byte{0, 0}), ErrLimit},
+		"counts without bytes":   {forge(0, MaxCount, 3, one, []byte{colFlags | colTTLs, 0, 0}), ErrCorrupt},
 	} {
 		d := NewDecoder()
-		if got := allocated(func() { _, _ = d.Decode(data, false) }); got > limit {
-			t.Errorf("%s: %d bytes allocated for %d, limit %d", name, got, len(data), limit)
-		} else {
-			_, err := d.Decode(data, false)
-			t.Logf("%s: %d bytes allocated for %d: %v", name, got, len(data), err)
+		var err error
+		got := allocated(func() { _, err = d.Decode(c.data, false) })
+		if got > limit || !errors.Is(err, c.want) {
+			t.Errorf("%s: %d bytes allocated for %d, limit %d; %v, want %v", name, got, len(c.data), limit, err, c.want)
 		}
 	}
 }
