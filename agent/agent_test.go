@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/fieldpost/fieldpost/agent/client"
+	"github.com/fieldpost/fieldpost/spool"
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
 
@@ -28,6 +29,7 @@ type world struct {
 	t     testing.TB
 	a     *Agent
 	store *fakeStore
+	real  *spool.Spool // in the place of store
 	up    *fakeUplink
 	path  string
 	stop  func() // ends Run's ctx
