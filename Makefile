@@ -20,7 +20,7 @@ help: ## this list
 
 build: ## both programs into bin/
 	@mkdir -p bin
-	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(PROGRAMS:%=./cmd/%)
+	go build -ldflags '$(LDFLAGS)' -o bin/ $(PROGRAMS:%=./cmd/%)
 
 test: ## every test; prints what was skipped and why (V=1: all output; ARGS='-run X')
 	@mkdir -p .cache

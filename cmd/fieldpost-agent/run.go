@@ -31,7 +31,7 @@ func runCommand() *cobra.Command {
 			if os.Getenv("GOMEMLIMIT") == "" {
 				debug.SetMemoryLimit(memoryLimit)
 			}
-			cfg.Log = cli.Logger(c.ErrOrStderr(), file.Log.Level, file.Log.Format)
+			cfg.Log = cli.Logger(c.ErrOrStderr(), file.Log)
 			ctx, stop := cli.Signals(c.ErrOrStderr())
 			defer stop()
 			if origins["socket.path"] == "user" {

@@ -22,7 +22,7 @@ func runCommand() *cobra.Command {
 			if err != nil {
 				return cli.Exit(cli.BadConfig, err)
 			}
-			cfg.Log = cli.Logger(c.ErrOrStderr(), file.Log.Level, file.Log.Format)
+			cfg.Log = cli.Logger(c.ErrOrStderr(), file.Log)
 			ctx, stop := cli.Signals(c.ErrOrStderr())
 			defer stop()
 			h, err := hub.New(cfg)

@@ -111,6 +111,20 @@ type Metrics struct {
 
 // Log is what is logged and how.
 type Log struct {
-	Level  string `yaml:"level"`
-	Format string `yaml:"format"`
+	Level  Level  `yaml:"level"`
+	Format Format `yaml:"format"`
 }
+
+// Level is the least that is logged.
+type Level string
+
+// UnmarshalText refuses what slog has no name for.
+func (l *Level) UnmarshalText(b []byte) error {
+	return word((*string)(l), b, "debug", "info", "warn", "error")
+}
+
+// Format is how a line of the log looks.
+type Format string
+
+// UnmarshalText refuses unknown formats.
+func (f *Format) UnmarshalText(b []byte) error { return word((*string)(f), b, "auto", "text", "json") }

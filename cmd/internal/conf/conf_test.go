@@ -69,6 +69,7 @@ func TestMistakesHavePositions(t *testing.T) {
 		{"huge", "spool: {keep_free: 99999999TiB}\n", `is not a whole number of bytes`},
 		{"duration", "spool:\n  commit_delay: 10\n", `:2:17: spool.commit_delay: "10" is not a duration`},
 		{"mode", "socket: {mode: 0990}", `:1:16: socket.mode: "0990" is not a file mode`},
+		{"one of", "log: {level: loud}", `:1:14: log.level: "loud" is not one of debug, info, warn, error`},
 		{"group for value", "device: [a]", ":1:9: device: is a list, but one value is wanted"},
 		{"value for group", "spool: 7", `:1:8: spool: is the value "7", but keys are wanted here: max_bytes`},
 		{"value for list", "lanes: urgent", `:1:8: lanes: is the value "urgent", but a list is wanted`},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -161,6 +162,15 @@ func (m *Mode) UnmarshalText(b []byte) error {
 
 // MarshalText writes four octal digits.
 func (m Mode) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%04o", uint32(m)), nil }
+
+// word reads one of a few words.
+func word(dst *string, b []byte, known ...string) error {
+	if !slices.Contains(known, string(b)) {
+		return fmt.Errorf("%q is not one of %s", b, strings.Join(known, ", "))
+	}
+	*dst = string(b)
+	return nil
+}
 
 // RedactURL hides the password of an address.
 func RedactURL(s string) string {
