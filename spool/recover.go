@@ -148,6 +148,11 @@ func (s *Spool) recoverHead(g *segment) error {
 	if ce := (*CorruptError)(nil); !errors.As(cause, &ce) {
 		return diskError("recover "+g.dir, cause)
 	}
+	if sc.tables { // values count whether a key is known to point at them or not
+		if sc, err = scanSegment(g.dir, true); err != nil {
+			return diskError("recover "+g.dir, err)
+		}
+	}
 	return s.salvage(g, sc.blocks, nil, cause)
 }
 
@@ -225,7 +230,9 @@ func lookReadOnly(geo geometry, dir string) error {
 	return errors.Join(err, db.Close())
 }
 
-// removeEmptyLogs deletes what a crash inside a recovery leaves; Badger refuses it.
+// removeEmptyLogs deletes what a crash inside a recovery leaves: logs of no
+// length, which Badger refuses, and write-ahead logs that hold nothing, which a
+// read-only open refuses.
 func removeEmptyLogs(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -236,8 +243,17 @@ func removeEmptyLogs(dir string) error {
 		if err != nil {
 			return err
 		}
-		if (isMem(e.Name()) || isVlog(e.Name())) && fi.Size() == 0 {
-			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+		path := filepath.Join(dir, e.Name())
+		empty := (isMem(e.Name()) || isVlog(e.Name())) && fi.Size() == 0
+		if isMem(e.Name()) && !empty {
+			data, err := readLog(path)
+			if err != nil {
+				return err
+			}
+			empty = len(data) <= logHeader
+		}
+		if empty {
+			if err := os.Remove(path); err != nil {
 				return err
 			}
 		}

@@ -1,0 +1,124 @@
+package spool
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// disk is a small ext4 of its own, whose power can be cut.
+type disk struct {
+	image, mnt string
+}
+
+func newDisk(t testing.TB, megabytes int) *disk {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("mounts a file system: needs root")
+	}
+	dir := t.TempDir()
+	d := &disk{filepath.Join(dir, "image"), filepath.Join(dir, "mnt")}
+	for _, cmd := range [][]string{
+		{"truncate", "-s", fmt.Sprintf("%dM", megabytes), d.image},
+		{"mkfs.ext4", "-q", "-m", "0", d.image},
+		{"mkdir", d.mnt},
+		{"mount", "-o", "loop", d.image, d.mnt},
+	} {
+		if out, err := exec.Command(cmd[0], cmd[1:]...).CombinedOutput(); err != nil {
+			t.Skipf("no small file system here: %v: %v: %s", cmd, err, out)
+		}
+	}
+	t.Cleanup(func() { _ = exec.Command("umount", d.mnt).Run() })
+	return d
+}
+
+// cut drops everything that was not fsynced, and brings the disk back.
+func (d *disk) cut(t testing.TB, unmount func()) {
+	t.Helper()
+	f, err := os.Open(d.mnt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flag := uint32(2) // no flush of the journal
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), 0x8004587d, uintptr(unsafe.Pointer(&flag)))
+	f.Close()
+	if errno != 0 {
+		t.Fatalf("shutdown: %v", errno)
+	}
+	unmount()
+	for _, cmd := range [][]string{{"umount", d.mnt}, {"mount", "-o", "loop", d.image, d.mnt}} {
+		if out, err := exec.Command(cmd[0], cmd[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v: %s", cmd, err, out)
+		}
+	}
+}
+
+// TestPowerLoss cuts the power of a working spool at random moments.
+// SPOOL_POWER_CYCLES raises the number of cycles.
+func TestPowerLoss(t *testing.T) {
+	if testing.Short() {
+		t.Skip("mounts a file system 20 times")
+	}
+	cycles := 20
+	if n, err := strconv.Atoi(os.Getenv("SPOOL_POWER_CYCLES")); err == nil {
+		cycles = n
+	}
+	d := newDisk(t, 256)
+	l := newLedger()
+	for i := range cycles {
+		dir := filepath.Join(d.mnt, "spool")
+		point := "none"
+		if i%3 == 0 {
+			point = "seal:none" // the hub takes nothing: heads are sealed
+		}
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s|%s|1", crashEnv, dir, point))
+		var out lockedBuffer
+		cmd.Stdout = &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		after := rand.IntN(4000)
+		eventually(t, "enough acks", func() bool { return out.Len() > after || strings.HasSuffix(out.String(), "end\n") })
+		cmd.Process.Signal(syscall.SIGSTOP)
+		d.cut(t, func() {
+			cmd.Process.Kill()
+			cmd.Wait()
+		})
+		l.collect(t, []byte(out.String()))
+		l.check(t, dir)
+		if t.Failed() {
+			t.Fatalf("in cycle %d", i)
+		}
+		if i%5 == 4 { // the parent's own retries are not in the ledger: begin anew
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+			l = newLedger()
+		}
+	}
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) Len() int       { b.mu.Lock(); defer b.mu.Unlock(); return b.b.Len() }
+func (b *lockedBuffer) String() string { b.mu.Lock(); defer b.mu.Unlock(); return b.b.String() }
