@@ -47,7 +47,7 @@ func (f *feed) run(ctx context.Context) error {
 	for {
 		m, err := r.Next(ctx)
 		if errors.Is(err, store.ErrNotFound) {
-			if err := f.atEnd(ctx, r, next); err != nil {
+			if err := r.Wait(ctx); err != nil {
 				return err
 			}
 			continue
@@ -62,6 +62,7 @@ func (f *feed) run(ctx context.Context) error {
 			f.w.lost(next, m.Seq)
 		}
 		next = m.Seq + 1
+		f.past(m.Seq)
 		c, err := f.project(ctx, dec, proj, m)
 		if err != nil {
 			return err
@@ -81,21 +82,13 @@ func (f *feed) put(ctx context.Context, c chunk) error {
 	}
 }
 
-// atEnd waits for more. If the stream has more messages than the ledger
-// projects, the rest of them are others', and not to be skipped.
-func (f *feed) atEnd(ctx context.Context, r *store.Reader, next uint64) error {
-	if f.from.skip > 0 {
-		info, err := f.w.u.cfg.Store.Info(ctx, f.w.u.ledger)
-		if err != nil {
-			return err
-		}
-		if next > info.Last {
-			f.w.u.cfg.Log.Error("others have published into a stream that only the hub may write", "stream", f.w.stream, "messages", f.from.skip)
-			f.from.skip = 0
-			return f.put(ctx, chunk{seq: next - 1})
-		}
+// past gives up skipping behind what the stream can have: if it has more
+// messages than the ledger projects, the rest are others'.
+func (f *feed) past(seq uint64) {
+	if seq > f.from.ledger && f.from.skip > 0 {
+		f.w.foreign(f.from.skip)
+		f.from.skip = 0
 	}
-	return r.Wait(ctx)
 }
 
 // project decodes one message of the ledger and takes off what the stream has.

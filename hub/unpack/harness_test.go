@@ -261,12 +261,29 @@ func (w *world) start(cfg Config) (u *Unpacker, stop func()) {
 // wait polls until ok or for a minute.
 func (w *world) wait(what string, ok func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(15 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			buf := make([]byte, 1<<16)
-			w.t.Fatalf("waited in vain: %s\n%s", what, buf[:runtime.Stack(buf, true)])
+			w.t.Fatalf("waited in vain: %s; %s\n%s", what, w.state(), strings.Join(ours(), "\n\n"))
 		}
 	}
+}
+
+// state says how far everything is.
+func (w *world) state() (out string) {
+	for _, name := range []string{store.Blocks, "EDGE", "ALARMS", store.Dead} {
+		out += fmt.Sprintf("%s %+v, want %d; ", name, w.info(name), len(w.want[name]))
+	}
+	out += fmt.Sprintf("%d poison, %d voids; ", len(w.poison), len(w.voids))
+	kv, err := w.s.KV(w.ctx(), store.HubBucket)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, key := range []string{keyCheckpoint("EDGE"), keyCheckpoint("ALARMS"), keyCheckpoint(gapsName), keyLease("EDGE"), keyLease("housekeeping")} {
+		if e, err := kv.Get(w.ctx(), key); err == nil {
+			out += fmt.Sprintf("%s %s; ", key, e.Value())
+		}
+	}
+	return out
 }
 
 // caughtUp waits until everything wanted is stored and DEAD is complete.
@@ -379,14 +396,8 @@ func toSent(m store.Stored) sent {
 // connections runs any more.
 func noGoroutines(t *testing.T) {
 	t.Helper()
-	buf := make([]byte, 1<<20)
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		var left []string
-		for g := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-			if (strings.Contains(g, "nats-io/nats.go") || strings.Contains(g, "fieldpost/hub/")) && !strings.Contains(g, "testing.tRunner") {
-				left = append(left, g)
-			}
-		}
+		left := ours()
 		if len(left) == 0 {
 			return
 		}
@@ -394,4 +405,15 @@ func noGoroutines(t *testing.T) {
 			t.Fatalf("%d goroutines left:\n%s", len(left), strings.Join(left, "\n\n"))
 		}
 	}
+}
+
+// ours lists the goroutines of the hub's packages and of their connections.
+func ours() (out []string) {
+	buf := make([]byte, 1<<22)
+	for g := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		if (strings.Contains(g, "nats-io/nats.go") || strings.Contains(g, "fieldpost/hub/")) && !strings.Contains(g, "testing.tRunner") {
+			out = append(out, g)
+		}
+	}
+	return out
 }

@@ -100,7 +100,7 @@ func (l *lease) put(ctx context.Context, rev uint64, v leaseValue) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaseMisses*l.renew)
 	defer cancel()
-	l.rev, err = l.kv.Update(ctx, l.key, data, rev) // revision 0: create
+	l.rev, err = swap(ctx, l.kv, l.key, data, rev)
 	return err
 }
 

@@ -12,33 +12,40 @@ import (
 )
 
 // maxForeign bounds how far back a message of ours is looked for, past others'.
-const maxForeign = 256
+const maxForeign = 10_000
 
 // locate returns the position after the newest message of ours in the stream,
-// looking from sequence last back to floor (excluded); ok is false if none is
-// there any more. A message is ours if the ledger holds it where it says, so
-// that messages of an older ledger, or of others, are not mistaken.
-func (w *worker) locate(ctx context.Context, last, floor uint64, tables Tables) (pos Position, ok bool, err error) {
-	for seq := last; seq > floor && last-seq < maxForeign; seq-- {
+// looking from sequence last back to the checkpoint's. If none came after the
+// checkpoint, that is the checkpoint's position; ok is false if a part was
+// purged, so that only counting tells. A message is ours if the ledger holds it
+// where it says: those of an older ledger, or of others, are not mistaken.
+func (w *worker) locate(ctx context.Context, last uint64, cp Checkpoint, tables Tables) (pos Position, ok bool, err error) {
+	for seq := last; seq > cp.StreamSeq; seq-- {
 		m, err := w.u.cfg.Store.Get(ctx, w.stream, seq)
-		if errors.Is(err, store.ErrNotFound) {
-			if seq == last {
-				return Position{}, false, nil // purged: usually all of it
-			}
-			continue
+		if errors.Is(err, store.ErrNotFound) || last-seq > maxForeign {
+			return Position{}, false, nil
 		}
 		if err != nil {
 			return Position{}, false, err
 		}
 		pos, ok, err := w.place(ctx, m, tables)
-		if err != nil || ok {
-			if ok && seq != last {
-				w.u.cfg.Log.Error("others have published into a stream that only the hub may write", "stream", w.stream, "first", seq+1, "last", last)
-			}
-			return pos, ok, err
+		if err != nil {
+			return Position{}, false, err
+		}
+		if ok {
+			w.foreign(last - seq)
+			return pos, true, nil
 		}
 	}
-	return Position{}, false, nil
+	w.foreign(last - cp.StreamSeq)
+	return cp.Position, true, nil
+}
+
+// foreign reports messages that were not of the ledger.
+func (w *worker) foreign(n uint64) {
+	if n > 0 {
+		w.u.cfg.Log.Error("others have published into a stream that only the hub may write", "stream", w.stream, "messages", n)
+	}
 }
 
 // place returns the position after m, if m is what the ledger projects there.

@@ -22,13 +22,6 @@ const markRoom = 1 << 20
 func (u *Unpacker) mark(ctx context.Context, m store.Stored, last uint64) error {
 	for m.Seq <= last {
 		err := u.appendMark(ctx, m, m.Header.Get(hdrClosed))
-		if errors.Is(err, store.ErrFull) {
-			err = u.cfg.Store.Widen(ctx, u.ledger, markRoom)
-			if err == nil {
-				err = u.appendMark(ctx, m, m.Header.Get(hdrClosed))
-				u.narrow(ctx)
-			}
-		}
 		if err != nil && !errors.Is(err, store.ErrGuard) && !errors.Is(err, store.ErrUnknownOutcome) {
 			return fmt.Errorf("unpack: mark %s: %w", m.Subject, err)
 		}
@@ -38,6 +31,31 @@ func (u *Unpacker) mark(ctx context.Context, m store.Stored, last uint64) error 
 		}
 	}
 	return nil
+}
+
+// markAndPurge marks the flows whose newest messages are given, oldest first,
+// then purges up to last. A ledger that is too full for a mark is widened until
+// the purge has made room.
+func (u *Unpacker) markAndPurge(ctx context.Context, emptied []store.Stored, last uint64) error {
+	widened := false
+	defer func() {
+		if widened {
+			u.narrow(ctx)
+		}
+	}()
+	for _, m := range emptied {
+		err := u.mark(ctx, m, last)
+		if errors.Is(err, store.ErrFull) && !widened {
+			if err = u.cfg.Store.Widen(ctx, u.ledger, markRoom); err == nil {
+				widened = true
+				err = u.mark(ctx, m, last)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return u.purge(ctx, last)
 }
 
 // narrow takes Widen back. If it fails, the next start of a hub does.

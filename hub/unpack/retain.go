@@ -1,6 +1,7 @@
 package unpack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,10 +53,17 @@ func (u *Unpacker) retainOnce(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err := u.keepSets(ctx, info.First, to, ends); err != nil {
+	emptied, err := u.emptied(ctx, to, ends)
+	if err != nil {
 		return false, err
 	}
-	return more, u.purge(ctx, to)
+	// A full ledger has no place for marks: what needs none goes first.
+	if len(emptied) > 0 && emptied[0].Seq > info.First {
+		if err := u.purge(ctx, emptied[0].Seq-1); err != nil {
+			return false, err
+		}
+	}
+	return more, u.markAndPurge(ctx, emptied, to)
 }
 
 func (u *Unpacker) purge(ctx context.Context, to uint64) error {
@@ -135,41 +143,24 @@ func (u *Unpacker) scan(ctx context.Context, first, last uint64) (map[string]uin
 	}
 }
 
-// keepSets makes sure that a purge up to last takes no flow's received set: each
-// flow whose newest message would go gets a mark.
-func (u *Unpacker) keepSets(ctx context.Context, first, last uint64, ends map[string]uint64) error {
-	var emptied []store.Stored // newest messages that would go, oldest first
+// emptied lists the newest messages of the flows that a purge up to last would
+// empty, oldest first, but for those that may be forgotten.
+func (u *Unpacker) emptied(ctx context.Context, last uint64, ends map[string]uint64) (out []store.Stored, err error) {
 	for subject := range ends {
 		m, err := u.cfg.Store.Last(ctx, u.ledger, subject)
 		switch {
 		case errors.Is(err, store.ErrNotFound):
 			continue
 		case err != nil:
-			return err
+			return nil, err
 		}
 		if m.Seq <= last && !u.forgotten(m) {
 			m.Data = nil
-			emptied = append(emptied, m)
+			out = append(out, m)
 		}
 	}
-	slices.SortFunc(emptied, func(a, b store.Stored) int {
-		if a.Seq < b.Seq {
-			return -1
-		}
-		return 1
-	})
-	// A full ledger has no place for marks: what needs none goes first.
-	if len(emptied) > 0 && emptied[0].Seq > first {
-		if err := u.purge(ctx, emptied[0].Seq-1); err != nil {
-			return err
-		}
-	}
-	for _, m := range emptied {
-		if err := u.mark(ctx, m, last); err != nil {
-			return err
-		}
-	}
-	return nil
+	slices.SortFunc(out, func(a, b store.Stored) int { return cmp.Compare(a.Seq, b.Seq) })
+	return out, nil
 }
 
 // forgotten reports whether m is the mark of an epoch that was closed long ago.

@@ -53,7 +53,7 @@ func (s *saved[T]) store(ctx context.Context, v T) error {
 	if err != nil {
 		return fmt.Errorf("unpack: write %s: %w", s.key, err)
 	}
-	rev, err := s.kv.Update(ctx, s.key, data, s.rev) // revision 0: create
+	rev, err := swap(ctx, s.kv, s.key, data, s.rev)
 	switch {
 	case errors.Is(err, jetstream.ErrKeyExists):
 		return fmt.Errorf("%w %s", errConflict, s.key)
@@ -62,6 +62,14 @@ func (s *saved[T]) store(ctx context.Context, v T) error {
 	}
 	s.rev, s.val = rev, v
 	return nil
+}
+
+// swap writes an entry whose revision is rev, 0 for none; else ErrKeyExists.
+func swap(ctx context.Context, kv jetstream.KeyValue, key string, data []byte, rev uint64) (uint64, error) {
+	if rev == 0 {
+		return kv.Create(ctx, key, data) // also over one that was deleted
+	}
+	return kv.Update(ctx, key, data, rev)
 }
 
 // tablesValue is every version of the route table for one ledger.

@@ -81,14 +81,11 @@ func TestCrashAtEveryPoint(t *testing.T) {
 				cfg.Fault = c.at
 				cfg.Retain = time.Nanosecond // so that retention has work
 				_, stop := w.start(cfg)
-				go func() { // some points are passed only as long as there is work, or at the stop
-					select {
-					case <-c.died:
-					case <-time.After(300 * time.Millisecond):
-					}
-					stop()
-				}()
 				w.some(25)
+				select {
+				case <-c.died:
+				case <-time.After(50 * time.Millisecond): // a point that is rarely passed, or at the stop only
+				}
 				stop()
 				cfg = w.config()
 				cfg.Retain = time.Nanosecond
@@ -260,12 +257,6 @@ func TestForeignMessagesAndLostStates(t *testing.T) {
 	}
 	for name, between := range map[string]func(w *world){
 		"foreign messages": func(w *world) { foreign(w, 3) },
-		"foreign messages, all purged": func(w *world) {
-			foreign(w, 3)
-			if err := w.s.PurgeTo(w.ctx(), "EDGE", w.info("EDGE").Last); err != nil {
-				t.Fatal(err)
-			}
-		},
 		"checkpoints lost": func(w *world) {
 			if err := mustKV(w).Delete(w.ctx(), keyCheckpoint("EDGE")); err != nil {
 				t.Fatal(err)
@@ -308,6 +299,40 @@ func TestForeignMessagesAndLostStates(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Others' messages that were purged since cannot be told from ours, but nothing
+// behind the ledger's end of that time is skipped for them.
+func TestSkippingEndsWithTheLedger(t *testing.T) {
+	w := newWorld(t)
+	w.some(10)
+	_, stop := w.start(w.config())
+	w.caughtUp()
+	stop()
+	for range 3 {
+		if _, err := w.s.PublishBatch(w.ctx(), []store.Msg{{Subject: "edge.intruder"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := w.info("EDGE").Last
+	if err := w.s.PurgeTo(w.ctx(), "EDGE", last); err != nil {
+		t.Fatal(err)
+	}
+	u, err := New(w.ctx(), w.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := u.workers["EDGE"].resume(w.ctx(), Tables{{Table: w.routes}})
+	if err != nil || from.skip != 3 || from.last != last || from.ledger != 10 {
+		t.Fatalf("resume: %+v, %v", from, err)
+	}
+	f := &feed{w: u.workers["EDGE"], from: from}
+	if f.past(10); f.from.skip != 3 {
+		t.Errorf("skip is %d within the ledger of that time", f.from.skip)
+	}
+	if f.past(11); f.from.skip != 0 {
+		t.Errorf("skip is %d behind it", f.from.skip)
 	}
 }
 

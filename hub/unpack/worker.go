@@ -96,6 +96,7 @@ type start struct {
 	Checkpoint        // from which to read
 	skip       uint64 // projected messages from there that the stream has already
 	last       uint64 // the stream's last sequence
+	ledger     uint64 // the ledger's, read later: the stream has nothing from behind it
 }
 
 // resume finds where the stream stands.
@@ -107,11 +108,11 @@ func (w *worker) resume(ctx context.Context, tables Tables) (start, error) {
 	if err != nil {
 		return start{}, err
 	}
-	ledger, err := w.u.cfg.Store.Info(ctx, w.u.ledger)
+	stream, err := w.u.cfg.Store.Info(ctx, w.stream)
 	if err != nil {
 		return start{}, err
 	}
-	stream, err := w.u.cfg.Store.Info(ctx, w.stream)
+	ledger, err := w.u.cfg.Store.Info(ctx, w.u.ledger)
 	if err != nil {
 		return start{}, err
 	}
@@ -120,33 +121,31 @@ func (w *worker) resume(ctx context.Context, tables Tables) (start, error) {
 		if cp.Block < ledger.First && ledger.First > 1 {
 			w.lost(cp.Block, ledger.First)
 		}
-		return w.known(ctx, cp, last, tables)
+		from := start{Checkpoint: cp, last: last, ledger: ledger.Last}
+		err := w.known(ctx, &from, tables)
+		w.confirm(cp)
+		return from, err
 	}
 	cp, err = w.anew(ctx, found, cp, ledger, last, tables)
 	if err != nil {
 		return start{}, err
 	}
 	w.confirm(cp)
-	return start{Checkpoint: cp, last: last}, nil
+	return start{Checkpoint: cp, last: last, ledger: ledger.Last}, nil
 }
 
 // known resumes from a checkpoint that holds: at the newest message of the
 // stream if it is still there, else by counting.
-func (w *worker) known(ctx context.Context, cp Checkpoint, last uint64, tables Tables) (start, error) {
-	skip, err := cp.Resume(last)
-	if err != nil || skip == 0 {
-		w.confirm(cp)
-		return start{Checkpoint: cp, last: last}, err
+func (w *worker) known(ctx context.Context, from *start, tables Tables) (err error) {
+	from.skip, err = from.Resume(from.last)
+	if err != nil || from.skip == 0 {
+		return err
 	}
-	pos, ok, err := w.locate(ctx, last, cp.StreamSeq, tables)
-	if err != nil {
-		return start{}, err
-	}
+	pos, ok, err := w.locate(ctx, from.last, from.Checkpoint, tables)
 	if ok {
-		cp.Position, cp.StreamSeq, skip = pos, last, 0
+		from.Position, from.StreamSeq, from.skip = pos, from.last, 0
 	}
-	w.confirm(cp)
-	return start{Checkpoint: cp, skip: skip, last: last}, nil
+	return err
 }
 
 // anew makes a checkpoint where none holds, durable before anything is written.
@@ -162,14 +161,15 @@ func (w *worker) anew(ctx context.Context, found bool, old Checkpoint, ledger st
 		log.Error("the ledger has lost blocks that were unpacked already; unpacking starts at its end", "expected", old.Block, "block", cp.Block)
 		return cp, w.save(ctx, cp)
 	}
-	pos, ok, err := w.locate(ctx, last, 0, tables)
-	switch {
-	case err != nil:
-		return cp, err
-	case ok:
-		cp.Position = pos
-	case found:
+	if found {
 		cp.Position = old.Position
+	}
+	pos, ok, err := w.locate(ctx, last, Checkpoint{Position: cp.Position}, tables)
+	if err != nil {
+		return cp, err
+	}
+	if ok {
+		cp.Position = pos
 	}
 	if found {
 		log.Error("the stream has lost messages that were stored; unpacking goes on after the last that is there, or where it was", "expected", old.StreamSeq, "last", last, "position", cp.Position)
