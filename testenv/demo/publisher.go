@@ -63,6 +63,9 @@ func startPublisher(ctx context.Context, w *testenv.World, a *testenv.Agent) *pu
 	return p
 }
 
+// linePause keeps a long input from filling the whole minute: 2,000 lines a second.
+const linePause = 500 * time.Microsecond
+
 // startLines publishes each line of standard input, unless that is a terminal.
 func startLines(ctx context.Context, w *testenv.World, a *testenv.Agent) *publisher {
 	p := &publisher{w: w, a: a, source: "lines"}
@@ -91,6 +94,7 @@ func startLines(ctx context.Context, w *testenv.World, a *testenv.Agent) *publis
 					Line string `json:"line"`
 					N    int    `json:"n"`
 				}{line, p.n + 1})
+				time.Sleep(linePause)
 			}
 		}
 	})

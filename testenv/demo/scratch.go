@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/fieldpost/fieldpost/testenv"
@@ -11,8 +13,9 @@ import (
 // scratch is what a world needs of a test: a folder, an end, a way to fail.
 type scratch struct {
 	screen
-	cleanups []func()
-	failed   bool
+	interrupted chan os.Signal
+	cleanups    []func()
+	failed      bool
 }
 
 var _ testenv.TB = (*scratch)(nil)
@@ -20,7 +23,11 @@ var _ testenv.TB = (*scratch)(nil)
 // failure is what Fatalf panics with.
 type failure string
 
-func newScratch() *scratch { return &scratch{screen: newScreen(os.Stdout)} }
+func newScratch() *scratch {
+	s := &scratch{screen: newScreen(os.Stdout), interrupted: make(chan os.Signal, 1)}
+	signal.Notify(s.interrupted, os.Interrupt, syscall.SIGTERM)
+	return s
+}
 
 func (s *scratch) Helper()                         {}
 func (s *scratch) Failed() bool                    { return s.failed }
@@ -40,6 +47,30 @@ func (s *scratch) TempDir() string {
 	}
 	s.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
+}
+
+// pause waits; an interrupt ends the story.
+func (s *scratch) pause(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case sig := <-s.interrupted:
+		s.Fatalf("%v", sig)
+	}
+}
+
+// until shows text as it changes, for d: as a passing line, and every two
+// seconds to stay.
+func (s *scratch) until(d time.Duration, text func() string) {
+	end, next := time.Now().Add(d), time.Now().Add(2*time.Second)
+	for now := time.Now(); now.Before(end); now = time.Now() {
+		if now.After(next) {
+			next = next.Add(2 * time.Second)
+			s.say("%s", text())
+		} else {
+			s.line(text())
+		}
+		s.pause(100 * time.Millisecond)
+	}
 }
 
 // end cleans up, whatever happened, and says how it went.

@@ -1,16 +1,12 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/nats-io/nats.go"
 )
 
 // screen writes the story with the time in front of each line.
@@ -54,26 +50,6 @@ func (s screen) wipe() {
 	}
 }
 
-func (s screen) pause(d time.Duration) { time.Sleep(d) }
-
-// until shows text as it changes, for d: as a passing line, and every two seconds to stay.
-func (s screen) until(d time.Duration, text func() string) {
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	end, next := time.Now().Add(d), time.Now().Add(2*time.Second)
-	for now := range tick.C {
-		if now.After(next) {
-			next = next.Add(2 * time.Second)
-			s.say("%s", text())
-		} else {
-			s.line(text())
-		}
-		if now.After(end) {
-			return
-		}
-	}
-}
-
 // bar is a progress bar from a number down to zero.
 func bar(from, left uint64) string {
 	const cells = 40
@@ -83,38 +59,3 @@ func bar(from, left uint64) string {
 	}
 	return fmt.Sprintf("[%s%s] %d to go", strings.Repeat("#", done), strings.Repeat(".", cells-done), left)
 }
-
-// watcher counts what arrives and shows some of it.
-type watcher struct {
-	n     atomic.Uint64
-	shown atomic.Int64 // messages that may still be shown
-}
-
-// manyShown is enough to see that it is real.
-const manyShown = 12
-
-// watch subscribes to everything that reaches EDGE until ctx ends.
-func watch(ctx context.Context, s *scratch, addr string) *watcher {
-	w := new(watcher)
-	w.shown.Store(manyShown)
-	nc, err := nats.Connect("nats://" + addr)
-	if err != nil {
-		s.Fatalf("watching: %v", err)
-	}
-	s.Cleanup(nc.Close)
-	_, err = nc.Subscribe("edge.>", func(m *nats.Msg) {
-		if w.n.Add(1); ctx.Err() == nil && w.shown.Add(-1) >= 0 {
-			s.say("  %-28s %.90s", m.Subject, m.Data)
-		}
-	})
-	if err == nil {
-		err = nc.Flush()
-	}
-	if err != nil {
-		s.Fatalf("watching: %v", err)
-	}
-	return w
-}
-
-// quiet shows no more messages.
-func (w *watcher) quiet() { w.shown.Store(0) }
