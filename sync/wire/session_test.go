@@ -159,7 +159,6 @@ func goodOpen() *Open {
 	}
 }
 
-// spoiled is a message of which one thing is wrong.
 func marshal(t *testing.T, v any) []byte {
 	t.Helper()
 	data, err := json.Marshal(v)
