@@ -14,6 +14,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -85,8 +86,11 @@ func story(s *scratch, p pace) {
 		s.Fatalf("north holds nothing although its link is cut (%v)", err)
 	}
 
-	s.say("the link is back; north drains")
+	s.say("the link is back; a hook of the network manager says so: fieldpost-agent link set unmetered")
 	north.Link.Cut(false)
+	if out, err := exec.Command(w.Binaries.Agent, "link", "set", "unmetered", "--socket", north.Socket).CombinedOutput(); err != nil {
+		s.Fatalf("link set: %v\n%s", err, out)
+	}
 	drained(s, north, uint64(waiting))
 
 	s.say("kill -9 of south (pid %d) while it takes messages, then a restart", south.PID())
