@@ -41,8 +41,9 @@ type Config struct {
 	Pins   Pins
 	Dialer link.Dialer
 
-	// Epoch is the epoch that new messages get, zero before the first. Every other
-	// epoch is reported as drained once the hub has all of it. nil: none ever is.
+	// Epoch is the epoch that new messages get, zero before the first; it does not
+	// change while Run runs. Every other epoch is reported as drained once the hub
+	// has all of it. nil: none ever is.
 	Epoch func() wire.Epoch
 	// Class is the class of link that is up: "metered", else unmetered. nil: unmetered.
 	Class func() string

@@ -89,6 +89,7 @@ type run struct {
 	todo   []Event     // to be stepped before anything else
 	conn   *connection // being dialled or up; nil: none
 	up     bool        // of the last step
+	epoch  wire.Epoch  // of the agent's run; zero before its first message
 	quiet  quieter
 
 	arrivals chan arrival // from conn's goroutines, and from those of former ones
@@ -140,12 +141,15 @@ func (u *Uplink) Run(ctx context.Context) error {
 	return nil
 }
 
-// list is what the spool holds. The epoch is asked for after the flows: none of
-// those can become the current one later.
+// list is what the spool holds. The epoch is asked for after the flows, so that
+// none of those can become the current one later; once there is one it stays.
 func (r *run) list() Spooled {
 	ev := Spooled{Flows: r.cfg.Source.Flows()}
 	if r.cfg.Epoch != nil {
-		ev.Current, ev.Known = r.cfg.Epoch(), true
+		if r.epoch.IsZero() {
+			r.epoch = r.cfg.Epoch()
+		}
+		ev.Current, ev.Known = r.epoch, true
 	}
 	return ev
 }
