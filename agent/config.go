@@ -157,10 +157,8 @@ func (c Config) Validate() error {
 		}
 	}
 	c.Socket.validate(bad)
-	for _, u := range c.Hub.URLs {
-		if u == "" {
-			bad("hub.urls", "an URL is empty; write for example nats://hub.example:4222")
-		}
+	if _, err := link.NewNATS(link.Config{URLs: c.Hub.URLs, Device: "any"}); err != nil { // opens nothing
+		bad("hub.urls", "%v", err)
 	}
 	c.Spool.validate(bad, later)
 	for i, r := range c.Lanes {
