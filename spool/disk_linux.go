@@ -64,6 +64,15 @@ func preallocate(f *os.File, size int64) error {
 	}
 }
 
+// giveBack frees the blocks of f; its length stays.
+func giveBack(f *os.File) error {
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE|unix.FALLOC_FL_PUNCH_HOLE, 0, fi.Size())
+}
+
 // settle drops what the first touches of a file left in the page cache in large
 // pieces, and asks for single pages from now on: a small commit then dirties
 // 4 KiB instead of 64 to 128. It is best effort: only device bytes depend on it.

@@ -35,3 +35,5 @@ func preallocate(f *os.File, size int64) error {
 }
 
 func settle(*os.File) {}
+
+func giveBack(*os.File) error { return nil }

@@ -229,8 +229,10 @@ func (s *Spool) loadIDs(extra []idRecord) error {
 	s.ids.mu.Lock()
 	defer s.ids.mu.Unlock()
 	for _, r := range all {
+		if !s.fresh(r.at) {
+			continue
+		}
 		s.ids.push(r.key, r.flow, r.seq, min(r.at, now)) // a clock that was set back must not keep them for ever
 	}
-	s.ids.expire(now)
 	return nil
 }

@@ -2,6 +2,7 @@ package spool
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"sync"
 	"time"
 
@@ -23,8 +24,8 @@ func hashID(id string) (k idKey) {
 	return k
 }
 
-// idEntry says where the message with an id went. 40 bytes; with the map about
-// 65 bytes an id.
+// idEntry says where the message with an id went. 40 bytes; with its share of
+// the index about 50 bytes an id.
 type idEntry struct {
 	key  idKey
 	seq  uint64
@@ -37,8 +38,7 @@ type ids struct {
 	mu      sync.Mutex
 	ring    []idEntry // circular, in order of acceptance
 	head, n int
-	first   uint32           // number of the entry at head; wraps
-	byKey   map[idKey]uint32 // number of the latest entry
+	index   []uint32 // open addressing, linear probing: 1 + place in ring; 0 is free
 	flows   []wire.Flow
 	flowNum map[wire.Flow]uint32
 	pending map[idKey]pendingID
@@ -51,7 +51,7 @@ type pendingID struct {
 }
 
 func newIDs() *ids {
-	return &ids{byKey: map[idKey]uint32{}, flowNum: map[wire.Flow]uint32{}, pending: map[idKey]pendingID{}}
+	return &ids{flowNum: map[wire.Flow]uint32{}, pending: map[idKey]pendingID{}}
 }
 
 // idState is what is known of an id.
@@ -69,8 +69,8 @@ func (t *ids) lookup(k idKey, now int64) idState {
 		return idState{group: p.group, flow: p.group.flow, seq: p.seq, known: true}
 	}
 	t.expire(now)
-	if num, ok := t.byKey[k]; ok {
-		e := t.at(int(num - t.first))
+	if at, ok := t.find(k); ok {
+		e := &t.ring[t.index[at]-1]
 		return idState{flow: t.flows[e.flow], seq: e.seq, known: true}
 	}
 	return idState{}
@@ -105,28 +105,58 @@ func (t *ids) finish(g *group, ok bool, now int64) {
 
 // push appends an entry. mu is held.
 func (t *ids) push(k idKey, f wire.Flow, seq uint64, at int64) {
+	if _, ok := t.find(k); ok {
+		return // read twice at start
+	}
 	num, ok := t.flowNum[f]
 	if !ok {
 		num = uint32(len(t.flows))
 		t.flows, t.flowNum[f] = append(t.flows, f), num
 	}
+	if t.n == maxIDs {
+		t.pop()
+	}
 	if t.n == len(t.ring) {
 		t.grow()
 	}
-	t.byKey[k] = t.first + uint32(t.n)
-	t.ring[(t.head+t.n)%len(t.ring)] = idEntry{key: k, seq: seq, at: at, flow: num}
+	slot := (t.head + t.n) % len(t.ring)
+	t.ring[slot] = idEntry{key: k, seq: seq, at: at, flow: num}
 	t.n++
-	if t.n > maxIDs {
-		t.pop()
-	}
+	free, _ := t.find(k)
+	t.index[free] = uint32(slot) + 1
 }
 
+// find returns the place of k in the index, or the free one where it belongs.
+func (t *ids) find(k idKey) (at int, ok bool) {
+	if len(t.index) == 0 {
+		return 0, false
+	}
+	for at = t.home(k); t.index[at] != 0; at = (at + 1) % len(t.index) {
+		if t.ring[t.index[at]-1].key == k {
+			return at, true
+		}
+	}
+	return at, false
+}
+
+func (t *ids) home(k idKey) int { return int(binary.NativeEndian.Uint32(k[:])) & (len(t.index) - 1) }
+
+// grow doubles the ring, and keeps the index at most half full.
 func (t *ids) grow() {
-	ring := make([]idEntry, min(max(2*len(t.ring), 256), maxIDs+1))
+	ring := make([]idEntry, min(max(2*len(t.ring), 256), maxIDs))
 	for i := range t.n {
 		ring[i] = *t.at(i)
 	}
 	t.ring, t.head = ring, 0
+	size := 1
+	for size < 2*len(ring) {
+		size *= 2
+	}
+	t.index = make([]uint32, size)
+	for i := range t.n {
+		free, _ := t.find(ring[i].key)
+		t.index[free] = uint32(i) + 1
+	}
 }
 
 func (t *ids) at(i int) *idEntry { return &t.ring[(t.head+i)%len(t.ring)] }
@@ -136,17 +166,33 @@ func (t *ids) expire(now int64) {
 		t.pop()
 	}
 	if t.n == 0 && len(t.ring) > 4096 { // give the memory of a burst back
-		t.ring, t.head, t.byKey = nil, 0, map[idKey]uint32{}
+		t.ring, t.head, t.index = nil, 0, nil
 	}
 }
 
+// pop forgets the oldest entry.
 func (t *ids) pop() {
-	if e := t.at(0); t.byKey[e.key] == t.first {
-		delete(t.byKey, e.key)
+	if at, ok := t.find(t.at(0).key); ok {
+		t.unindex(at)
 	}
 	t.head = (t.head + 1) % len(t.ring)
-	t.first++
 	t.n--
+}
+
+// unindex frees a place, and moves up what had to step aside because of it.
+func (t *ids) unindex(hole int) {
+	mask := len(t.index) - 1
+	for at := hole; ; {
+		at = (at + 1) & mask
+		if t.index[at] == 0 {
+			break
+		}
+		home := t.home(t.ring[t.index[at]-1].key)
+		if (at-home)&mask >= (at-hole)&mask {
+			t.index[hole], hole = t.index[at], at
+		}
+	}
+	t.index[hole] = 0
 }
 
 // within copies the entries that lie in the given parts, in order.

@@ -135,28 +135,47 @@ func (k *keeper) work() (again, last bool) {
 
 // finishHead seals a head, or removes it if the hub has everything in it.
 func (s *Spool) finishHead(g *segment) {
+	if s.isGone(g) {
+		return // an attempt before, or the trim, got it
+	}
 	if s.drained(g) {
 		if err := s.remove([]*segment{g}); err == nil {
 			return
 		}
+		if s.isGone(g) {
+			return // detached; the next trim finishes it
+		}
 	}
-	err := s.sealHead(g)
-	if errors.Is(err, errClosing) {
-		s.cfg.Log.Warn("spool: a full segment waits for disk space to be closed", "segment", g.dir)
-		s.keeper.later(g)
-		return
+	var err error
+	if g.head != nil {
+		err = s.sealHead(g)
+	} else {
+		err = s.repair(g) // our own reader serves it so far
 	}
-	if err != nil {
+	waits := errors.Is(err, errClosing) || errors.Is(err, errNoReserve)
+	if err != nil && !waits {
 		s.cfg.Log.Error("spool: a full segment could not be sealed; it is recovered as after a crash", "segment", g.dir, "error", err)
 		err = s.repair(g)
+		waits = errors.Is(err, errClosing) || errors.Is(err, errNoReserve)
 	}
-	if err != nil {
-		s.cfg.Log.Error("spool: a segment cannot be read before the next start", "segment", g.dir, "error", err)
+	switch {
+	case waits:
+		s.cfg.Log.Warn("spool: a full segment waits for disk space to be sealed; nothing is lost", "segment", g.dir)
+		s.keeper.later(g)
+	case err != nil:
+		s.cfg.Log.Error("spool: a segment cannot be read for now; trying again", "segment", g.dir, "error", err)
+		s.keeper.later(g)
 	}
 	n := diskUsage(g.dir)
 	s.mu.Lock()
 	g.sealed, g.disk = err == nil, n
 	s.mu.Unlock()
+}
+
+func (s *Spool) isGone(g *segment) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return g.gone
 }
 
 // fillSpare opens the next head. It reports whether there is one now, or none
@@ -251,9 +270,9 @@ func (s *Spool) closeSealed(g *segment) {
 	g.use.Lock()
 	defer g.use.Unlock()
 	if g.head != nil {
-		return
+		return // a head that nobody could seal; never in the list
 	}
-	if err := g.closeDB(); err != nil {
+	if err := g.closeSource(); err != nil {
 		s.cfg.Log.Warn("spool: a segment did not close cleanly", "segment", g.dir, "error", err)
 	}
 }

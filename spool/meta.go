@@ -148,7 +148,7 @@ func (s *Spool) setPin(pin *string, v string) error {
 	case old == v:
 		return nil
 	}
-	if err := s.saveMeta(); err != nil {
+	if err := s.reserved(s.saveMeta); err != nil {
 		s.mu.Lock()
 		*pin = old
 		s.mu.Unlock()

@@ -277,13 +277,13 @@ func (s *Spool) damaged(g *segment, f wire.Flow, r wire.Range, cause error) erro
 	if g.repairs++; repairs > 0 {
 		return s.giveUp(g, f, r, cause) // the fresh copy is damaged as well
 	}
-	if err := g.closeDB(); err != nil {
+	if err := g.closeSource(); err != nil {
 		return diskError("close "+g.dir, err)
 	}
 	s.mu.RLock()
 	old := &segment{num: g.num, dir: g.dir, parts: slices.Clone(g.parts)}
 	s.mu.RUnlock()
-	if err := s.quarantine(old, cause); err != nil {
+	if err := s.reserved(func() error { return s.quarantine(old, cause) }); err != nil {
 		return err
 	}
 	n := diskUsage(g.dir)

@@ -75,7 +75,7 @@ func (fl *flowState) firstHeld() (seq uint64, ok bool) {
 func (s *Spool) Read(f wire.Flow, from uint64) ([]byte, error) {
 	for range 1000 { // each turn but the last opened, waited or put something aside
 		data, again, err := s.tryRead(f, from)
-		if !again {
+		if !again || err != nil {
 			return data, err
 		}
 	}
@@ -112,7 +112,7 @@ func (s *Spool) tryRead(f wire.Flow, from uint64) (data []byte, again bool, err 
 		g.use.RUnlock()
 		return nil, true, nil
 	}
-	if g.db == nil || !open {
+	if g.src == nil || !open {
 		g.use.RUnlock()
 		return nil, true, s.tryOpen(g)
 	}

@@ -20,6 +20,7 @@ const (
 	trashPrefix   = "trash-"
 	salvagePrefix = "salvage-"
 	attemptsName  = "RECOVER"
+	drainedName   = "DRAINED" // a head that was about to be removed
 
 	// maxAttempts at recovering one head through Badger; a damaged table kills
 	// the process in a goroutine of Badger's, again and again.
@@ -62,6 +63,12 @@ func (s *Spool) finishMoves() error {
 	for _, e := range entries {
 		path := filepath.Join(s.cfg.Dir, e.Name())
 		switch {
+		case strings.HasPrefix(e.Name(), segmentPrefix):
+			if _, err = os.Lstat(filepath.Join(path, drainedName)); err == nil {
+				err = os.RemoveAll(path)
+			} else if errors.Is(err, fs.ErrNotExist) {
+				err = nil
+			}
 		case strings.HasPrefix(e.Name(), trashPrefix), strings.HasSuffix(e.Name(), ".tmp"):
 			err = os.RemoveAll(path)
 		case strings.HasPrefix(e.Name(), salvagePrefix):
@@ -84,7 +91,12 @@ func (s *Spool) loadSegment(g *segment) error {
 	case errors.Is(err, fs.ErrNotExist):
 		err = s.recoverHead(g)
 	default:
-		err = s.quarantine(g, err)
+		cause := err
+		err = s.reserved(func() error { return s.quarantine(g, cause) })
+		if errors.Is(err, ErrDiskFull) { // not now; nothing is lost by waiting
+			s.cfg.Log.Error("spool: a damaged segment cannot be salvaged on a full disk; the next start tries again", "segment", g.dir, "error", cause)
+			g.parts, err = nil, nil
+		}
 	}
 	g.disk = diskUsage(g.dir)
 	return err
@@ -134,6 +146,14 @@ func (s *Spool) recoverHead(g *segment) error {
 	if len(sc.blocks) == 0 && !sc.tables && !sc.damaged {
 		return os.RemoveAll(g.dir)
 	}
+	err = s.reserved(func() error { return s.recoverScanned(g, sc) })
+	if errors.Is(err, ErrDiskFull) && !sc.tables && !sc.damaged && s.keeper == nil {
+		return s.leaveUnsealed(g, sc)
+	}
+	return err
+}
+
+func (s *Spool) recoverScanned(g *segment, sc *scan) error {
 	attempt, err := s.countAttempt(g.dir)
 	if err != nil {
 		return diskError("recover "+g.dir, err)
@@ -154,6 +174,41 @@ func (s *Spool) recoverHead(g *segment) error {
 		}
 	}
 	return s.salvage(g, sc.blocks, nil, cause)
+}
+
+// leaveUnsealed goes on with a head that cannot be recovered for want of disk
+// space: our own reader serves it, and the keeper tries again later.
+func (s *Spool) leaveUnsealed(g *segment, sc *scan) error {
+	for i := range sc.blocks {
+		h, err := wire.ParseHeader(sc.blocks[i].data)
+		if err != nil {
+			return err // checked by the scan
+		}
+		sc.blocks[i].accepted = h.Accepted
+	}
+	blocks := within(sc.blocks, g.limit)
+	g.parts, g.sealed = partsOf(blocks), false
+	s.noteIDs(s.idsOf(blocks))
+	s.unsealed = append(s.unsealed, g)
+	return removeIfThere(filepath.Join(g.dir, attemptsName)) // it was not the segment's fault
+}
+
+// openLogs reads a head that is not recovered yet with our own reader.
+func (g *segment) openLogs(parts []part) error {
+	sc, err := scanSegment(g.dir, false)
+	if err != nil {
+		return err
+	}
+	src, index := logSource{}, map[wire.Flow][]wire.Range{}
+	for _, b := range within(sc.blocks, parts) {
+		src[string(appendKey(nil, b.flow, b.Range))] = b.data
+		index[b.flow] = append(index[b.flow], b.Range)
+	}
+	g.src = src
+	g.imu.Lock()
+	g.index = index
+	g.imu.Unlock()
+	return nil
 }
 
 // countAttempt notes durably that a recovery begins, and returns which one it is.
@@ -189,17 +244,14 @@ func (s *Spool) recoverThroughBadger(g *segment, sc *scan) error {
 			return err
 		}
 	}
-	var good []scanned
-	err := s.reserved(func() error {
-		var db *badger.DB
-		err := s.step("recover:open", func() (err error) { db, err = badger.Open(geo.options(g.dir)); return err })
-		if err != nil {
-			return &CorruptError{Segment: g.dir, Detail: "it does not open", Err: err}
-		}
-		good, err = checkAll(db)
-		h := &head{db: db}
-		return errors.Join(err, s.step("recover:close", func() error { return h.close(10 * sealTimeout) }))
-	})
+	var db *badger.DB
+	err := s.step("recover:open", func() (err error) { db, err = badger.Open(geo.options(g.dir)); return err })
+	if err != nil {
+		return &CorruptError{Segment: g.dir, Detail: "it does not open", Err: err}
+	}
+	good, err := checkAll(db)
+	h := &head{db: db}
+	err = errors.Join(err, s.step("recover:close", func() error { return h.close(10 * sealTimeout) }))
 	if err == nil {
 		err = s.fault("recover:check")
 	}
@@ -324,7 +376,11 @@ func (s *Spool) repair(g *segment) error {
 	g.use.Lock()
 	defer g.use.Unlock()
 	if g.head != nil {
-		if err := g.head.close(sealTimeout); errors.Is(err, errClosing) {
+		err := s.reserved(func() error { return g.head.close(sealTimeout) })
+		if !errors.Is(err, errNoReserve) {
+			g.src = nil
+		}
+		if errors.Is(err, errClosing) || errors.Is(err, errNoReserve) {
 			return err
 		}
 	}
@@ -334,7 +390,7 @@ func (s *Spool) repair(g *segment) error {
 	if err := s.recoverHead(old); err != nil {
 		return err
 	}
-	g.db, g.head = nil, nil
+	g.src, g.head = nil, nil
 	g.imu.Lock()
 	g.index = nil
 	g.imu.Unlock()

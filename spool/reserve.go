@@ -1,6 +1,8 @@
 package spool
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"sync"
 )
@@ -19,14 +21,19 @@ type reserve struct {
 }
 
 // plenty is free space that no neighbour fills while a segment opens or closes.
-const plenty = 512 << 20
+const plenty = 96 << 20
 
-func (r *reserve) whole() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.ok }
+// errNoReserve means that neither the disk nor the reserve has the space that
+// an open or close of Badger's needs. It has not begun.
+var errNoReserve = errors.New("no disk space in reserve")
 
 func (r *reserve) fill() error { r.mu.Lock(); defer r.mu.Unlock(); return r.refill() }
 
-// refill takes the blocks. mu is held.
+// refill takes the blocks if they are not there. mu is held.
 func (r *reserve) refill() error {
+	if r.ok {
+		return nil
+	}
 	f, err := os.OpenFile(r.path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
@@ -42,23 +49,33 @@ func (r *reserve) refill() error {
 	return nil
 }
 
-// reserved runs do with the reserve given up. If it cannot be taken back at
-// once, no head is opened before it can.
+// reserved runs do while it cannot meet a full disk, or not at all
+// (errNoReserve).
 func (s *Spool) reserved(do func() error) error {
 	r := &s.reserve
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if free, _, err := freeBytes(s.cfg.Dir); err == nil && free > plenty {
-		return do()
-	}
-	r.ok = false
-	if err := os.Truncate(r.path, 0); err != nil && !os.IsNotExist(err) {
+	free, _, err := freeBytes(s.cfg.Dir)
+	if err != nil {
 		return err
 	}
+	if free > plenty {
+		return do()
+	}
+	if err := r.refill(); err != nil {
+		return fmt.Errorf("%w: %w: %w", ErrDiskFull, errNoReserve, err)
+	}
+	if err := os.Truncate(r.path, 0); err != nil {
+		return err
+	}
+	r.ok = false
 	defer func() {
 		if err := r.refill(); err != nil {
-			s.cfg.Log.Warn("spool: the reserve could not be taken back; no new segment before it is", "error", err)
+			s.cfg.Log.Warn("spool: the reserve could not be taken back; no segment opens or closes before it is", "error", err)
 		}
 	}()
+	if free, _, err = freeBytes(s.cfg.Dir); err == nil && free < r.size*3/4 {
+		return fmt.Errorf("%w: %w: a neighbour was faster", ErrDiskFull, errNoReserve)
+	}
 	return do()
 }

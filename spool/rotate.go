@@ -79,7 +79,7 @@ func (s *Spool) openHead(bytes int64) (*segment, error) {
 		}
 		return nil, diskError("open segment "+g.dir, err)
 	}
-	g.db = g.head.db
+	g.src = badgerSource{g.head.db}
 	g.disk = diskUsage(g.dir)
 	return g, nil
 }
@@ -101,10 +101,8 @@ func (s *Spool) admitDisk(need int64) error {
 		return fmt.Errorf("%w: %d bytes are free on the file system of %s, a segment needs %d and keep_free leaves %d to others",
 			ErrDiskFull, free, s.cfg.Dir, need, max(s.cfg.KeepFree, 0))
 	}
-	if !s.reserve.whole() { // what guards the opening was not given back yet
-		if err := s.reserve.fill(); err != nil {
-			return diskError("restore "+s.reserve.path, err)
-		}
+	if err := s.reserve.fill(); err != nil { // what guards the opening was not taken back yet
+		return diskError("restore "+s.reserve.path, err)
 	}
 	return nil
 }

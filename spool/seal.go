@@ -48,27 +48,28 @@ type sealFile struct {
 }
 
 // sealHead closes a head and makes a sealed segment of it. On an error the
-// folder stays for recover.
+// folder stays for repair. errNoReserve: nothing has changed.
 func (s *Spool) sealHead(g *segment) error {
 	if err := s.fault("seal:begin"); err != nil {
-		return err
-	}
-	if err := s.step("seal:ids", func() error { return s.writeSegmentIDs(g) }); err != nil {
 		return err
 	}
 	g.use.Lock()
 	defer g.use.Unlock()
 	err := s.reserved(func() error {
-		return s.step("seal:close", func() error { return g.head.close(sealTimeout) })
+		if err := s.step("seal:ids", func() error { return s.writeSegmentIDs(g) }); err != nil {
+			return err
+		}
+		err := s.step("seal:close", func() error { return g.head.close(sealTimeout) })
+		g.src = nil
+		if err != nil {
+			return err
+		}
+		s.mu.RLock()
+		parts := slices.Clone(g.parts)
+		s.mu.RUnlock()
+		return s.writeSeal(g.dir, parts)
 	})
-	g.db = nil
 	if err != nil {
-		return err
-	}
-	s.mu.RLock()
-	parts := append([]part(nil), g.parts...)
-	s.mu.RUnlock()
-	if err := s.writeSeal(g.dir, parts); err != nil {
 		return err
 	}
 	g.head = nil
@@ -224,17 +225,20 @@ func (sl *seal) verifyTables(dir string) error {
 func (s *Spool) openSealed(g *segment) error {
 	g.use.Lock()
 	defer g.use.Unlock()
-	if g.db != nil {
+	if g.src != nil {
 		return nil
 	}
 	s.mu.RLock()
-	gone, parts := g.gone, append([]part(nil), g.parts...)
+	gone, sealed, parts := g.gone, g.sealed, append([]part(nil), g.parts...)
 	s.mu.RUnlock()
 	if gone {
 		return nil
 	}
-	if g.head != nil {
-		return fmt.Errorf("%w: %s: %w", ErrDiskFault, g.dir, errClosing)
+	switch {
+	case g.head != nil:
+		return fmt.Errorf("%w: %s is not sealed yet", ErrDiskFault, g.dir)
+	case !sealed:
+		return g.openLogs(parts)
 	}
 	sl, err := readSeal(g.dir)
 	if err == nil {
@@ -243,31 +247,33 @@ func (s *Spool) openSealed(g *segment) error {
 	if err != nil {
 		return err
 	}
-	err = s.step("read:open", func() (err error) { g.db, err = s.geo.geometryOf(g.dir).openReadOnly(g.dir); return err })
+	var db *badger.DB
+	err = s.step("read:open", func() (err error) { db, err = s.geo.geometryOf(g.dir).openReadOnly(g.dir); return err })
 	if err != nil {
 		return &CorruptError{Segment: g.dir, Detail: "it does not open", Err: err}
 	}
-	index, err := indexOf(g.db, parts)
+	index, err := indexOf(db, parts)
 	if err != nil {
-		return errors.Join(&CorruptError{Segment: g.dir, Detail: "its keys do not add up", Err: err}, g.closeDB())
+		return errors.Join(&CorruptError{Segment: g.dir, Detail: "its keys do not add up", Err: err}, db.Close())
 	}
+	g.src = badgerSource{db}
 	g.imu.Lock()
 	g.index = index
 	g.imu.Unlock()
 	return nil
 }
 
-// closeDB closes a sealed segment. use is held exclusively.
-func (g *segment) closeDB() error {
-	db := g.db
-	g.db = nil
+// closeSource closes a segment that is not a head. use is held exclusively.
+func (g *segment) closeSource() error {
+	src := g.src
+	g.src = nil
 	g.imu.Lock()
 	g.index = nil
 	g.imu.Unlock()
-	if db == nil {
+	if src == nil {
 		return nil
 	}
-	return db.Close()
+	return src.Close()
 }
 
 // indexOf lists the blocks in db, and makes sure that they are exactly the

@@ -28,11 +28,11 @@ type segment struct {
 	limit   []part // while it is recovered in a running spool: what was published; else nil
 	repairs int    // how often it was put aside; guarded by Spool.repairMu
 
-	// use is held shared while db is read, exclusively while db opens or closes.
+	// use is held shared while src is read, exclusively while it opens or closes.
 	// It is never waited for under Spool.mu.
 	use  sync.RWMutex
-	db   *badger.DB // nil while closed
-	head *head      // nil once sealed
+	src  source // nil while closed
+	head *head  // nil once sealed
 
 	imu   sync.Mutex
 	index map[wire.Flow][]wire.Range // the blocks, in order; nil while a sealed segment is closed
@@ -53,6 +53,38 @@ type part struct {
 func (s *Spool) segmentDir(num uint64) string {
 	return filepath.Join(s.cfg.Dir, fmt.Sprintf("seg-%012d", num))
 }
+
+// source is where a segment's blocks are read from.
+type source interface {
+	get(key []byte) ([]byte, error)
+	Close() error
+}
+
+type badgerSource struct{ *badger.DB }
+
+func (b badgerSource) get(key []byte) (data []byte, err error) {
+	err = b.View(func(txn *badger.Txn) error {
+		item, err := txn.Get(key)
+		if err == nil {
+			data, err = item.ValueCopy(nil)
+		}
+		return err
+	})
+	return data, err
+}
+
+// logSource is what our own reader found in the logs of a head that could not
+// be recovered yet.
+type logSource map[string][]byte
+
+func (l logSource) get(key []byte) ([]byte, error) {
+	if data, ok := l[string(key)]; ok {
+		return data, nil
+	}
+	return nil, badger.ErrKeyNotFound
+}
+
+func (l logSource) Close() error { return nil }
 
 // partOf returns what the parts hold of f, or nil.
 func partOf(parts []part, f wire.Flow) *part {
@@ -118,13 +150,7 @@ func (g *segment) get(f wire.Flow, r wire.Range) (data []byte, err error) {
 		}
 	}()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	err = g.db.View(func(txn *badger.Txn) error {
-		item, err := txn.Get(appendKey(nil, f, r))
-		if err == nil {
-			data, err = item.ValueCopy(nil)
-		}
-		return err
-	})
+	data, err = g.src.get(appendKey(nil, f, r))
 	if err != nil {
 		return nil, &CorruptError{Segment: g.dir, Detail: fmt.Sprintf("%s %s cannot be read", f, r), Err: err}
 	}

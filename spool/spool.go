@@ -51,6 +51,7 @@ type Spool struct {
 	dropped     map[wire.Reason]uint64
 	quarantined Quarantine
 	recovered   []idRecord // ids found in what a crash left; Open only
+	unsealed    []*segment // heads that wait for disk space; Open only
 }
 
 // Open opens the spool in cfg.Dir, or makes one. It always succeeds on a
@@ -76,6 +77,9 @@ func Open(cfg Config) (*Spool, error) {
 		return nil, fmt.Errorf("spool: open %s: %w", cfg.Dir, err)
 	}
 	s.keeper = newKeeper(s)
+	for _, g := range s.unsealed {
+		s.keeper.later(g)
+	}
 	go s.keeper.run()
 	for l := range s.lanes {
 		s.lanes[l] = newLane(s, wire.Lane(l))
@@ -279,7 +283,12 @@ func (s *Spool) close() error {
 	for _, g := range open {
 		s.closeSealed(g)
 	}
-	if err = errors.Join(err, s.saveMeta(), s.lock.Close()); err != nil {
+	if merr := s.reserved(s.saveMeta); errors.Is(merr, ErrDiskFull) {
+		s.cfg.Log.Warn("spool: the last counts were not written; the segments hold everything else", "error", merr)
+	} else {
+		err = errors.Join(err, merr)
+	}
+	if err = errors.Join(err, s.lock.Close()); err != nil {
 		return fmt.Errorf("spool: close %s: %w", s.cfg.Dir, err)
 	}
 	return nil

@@ -77,6 +77,10 @@ func (s *Spool) trimDrained() {
 // remove takes drained segments away. Before the first goes, the publisher ids
 // that are still remembered and the numbers that were used are durable elsewhere.
 func (s *Spool) remove(gs []*segment) error {
+	return s.reserved(func() error { return s.removeNow(gs) })
+}
+
+func (s *Spool) removeNow(gs []*segment) error {
 	err := s.step("trim:ids", func() error {
 		for _, g := range gs {
 			if err := s.keepIDs(g); err != nil {
@@ -124,18 +128,11 @@ func (s *Spool) detach(gs []*segment) {
 func (s *Spool) discard(g *segment) error {
 	g.use.Lock() // the last reader has left
 	defer g.use.Unlock()
-	var err error
-	if g.head != nil {
-		err = g.head.abandon()
-		g.db, g.head = nil, nil
-	} else {
-		err = g.closeDB()
-	}
-	if err != nil {
-		s.cfg.Log.Warn("spool: a drained segment did not close cleanly", "segment", g.dir, "error", err)
+	if err := s.closeDrained(g); err != nil {
+		return err
 	}
 	trash := filepath.Join(s.cfg.Dir, fmt.Sprintf("%s%012d", trashPrefix, g.num))
-	err = s.step("trim:rename", func() error { return os.Rename(g.dir, trash) })
+	err := s.step("trim:rename", func() error { return os.Rename(g.dir, trash) })
 	if os.IsNotExist(err) {
 		err = nil // renamed by an attempt before
 	}
@@ -146,6 +143,29 @@ func (s *Spool) discard(g *segment) error {
 		err = s.step("trim:remove", func() error { return os.RemoveAll(trash) })
 	}
 	return err
+}
+
+// closeDrained closes a segment whose content does not matter any more. Badger
+// writes the table of a head all the same; the space for it is given back first.
+func (s *Spool) closeDrained(g *segment) error {
+	if g.head == nil {
+		return g.closeSource()
+	}
+	err := os.Rename(filepath.Join(g.dir, "DISCARD"), filepath.Join(g.dir, drainedName)) // takes no space
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	if err := syncDir(g.dir); err != nil {
+		return err
+	}
+	if f := g.head.vlog; f != nil {
+		_ = giveBack(f) // only an attempt to make room
+	}
+	if err := g.head.abandon(); err != nil {
+		return err
+	}
+	g.src, g.head = nil, nil
+	return nil
 }
 
 // waiter is somebody who waits for one sequence.
