@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -110,9 +111,9 @@ func labels(d admin.Device) string {
 }
 
 func writeDevice(w io.Writer, d admin.Device, now time.Time) {
-	fmt.Fprintf(w, "device   %s, %s since %s\n", d.Device, state(d), cli.Ago(now, d.Since))
+	fmt.Fprintf(w, "device   %s, %s for %s\n", d.Device, state(d), cli.Span(now.Sub(d.Since)))
 	fmt.Fprintf(w, "seen     %s; first %s\n", cli.Ago(now, d.Seen), cli.Ago(now, d.Created))
-	fmt.Fprintf(w, "agent    version %s, running since %s, epoch %s\n", d.Version, cli.Ago(now, d.Started), d.Epoch)
+	fmt.Fprintf(w, "agent    version %s, started %s, epoch %s\n", d.Version, cli.Ago(now, d.Started), cmp.Or(d.Epoch, "not begun"))
 	if l := labels(d); l != "" {
 		fmt.Fprintf(w, "labels   %s\n", l)
 	}
