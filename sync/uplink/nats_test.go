@@ -1,8 +1,8 @@
 package uplink
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -18,7 +18,7 @@ import (
 // natsHub puts a fakeHub behind a real NATS server.
 type natsHub struct {
 	*fakeHub
-	t      *testing.T
+	t      testing.TB
 	server *server.Server
 	port   int
 }
@@ -68,7 +68,7 @@ func portOf(s *server.Server) int {
 
 func (h *natsHub) stop() { h.server.Shutdown(); h.server.WaitForShutdown() }
 
-func startNATSHub(t *testing.T) *natsHub {
+func startNATSHub(t testing.TB) *natsHub {
 	h := &natsHub{fakeHub: newFakeHub(), t: t, port: -1}
 	h.start()
 	t.Cleanup(h.stop)
@@ -136,22 +136,24 @@ func TestServerWithoutHub(t *testing.T) {
 }
 
 func BenchmarkUplinkOverNATS(b *testing.B) {
-	t := &testing.T{}
-	h, spool := startNATSHub(t), newFakeSpool()
+	h, spool := startNATSHub(b), newFakeSpool()
 	for range b.N {
 		spool.append(wire.Normal, 100, 200)
 	}
 	d, err := link.NewNATS(link.Config{URLs: []string{h.server.ClientURL()}, Device: "d1"})
 	if err != nil {
-		b.Fatal(errors.New("dialer"))
+		b.Fatal(err)
 	}
 	u := New(Config{Device: "d1", Source: spool, Pins: spool, Dialer: d})
 	b.ResetTimer()
-	go u.Run(b.Context())
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(b.Context())
+	wg.Go(func() { u.Run(ctx) })
 	for !spool.drained() {
 		time.Sleep(100 * time.Microsecond)
 	}
 	b.ReportMetric(float64(b.N*100)/b.Elapsed().Seconds(), "messages/s")
 	b.StopTimer()
-	h.stop()
+	cancel()
+	wg.Wait()
 }
