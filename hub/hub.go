@@ -33,7 +33,7 @@ type Hub struct {
 	ran      atomic.Bool
 	stopping atomic.Bool
 	open     atomic.Pointer[parts] // nil before everything is open and after the stop
-	ready    chan struct{}         // closed when open is set
+	ready    chan struct{}         // closed when sessions can be opened
 	addrs    atomic.Pointer[Addrs]
 }
 
@@ -115,8 +115,6 @@ func (h *Hub) work(ctx context.Context) error {
 	defer p.close()
 	h.addrs.Store(&Addrs{HTTP: h.Addrs().HTTP, NATS: natsAddr(p.store)})
 	h.open.Store(p)
-	close(h.ready)
-	h.cfg.Log.Info("hub is up", "hub_id", p.hubID, "instance", h.instance, "nats", h.Addrs().NATS, "http", h.Addrs().HTTP, "version", h.cfg.Version)
 	return h.workers.run(ctx, p.stages())
 }
 
@@ -127,6 +125,11 @@ func (h *Hub) notReady(ctx context.Context) []string {
 	case h.stopping.Load():
 		return []string{"the hub is stopping"}
 	case p == nil:
+		return []string{"the hub is starting"}
+	}
+	select {
+	case <-h.ready:
+	default:
 		return []string{"the hub is starting"}
 	}
 	return append(p.monitor.reasons(ctx), h.workers.reasons()...)
@@ -172,6 +175,9 @@ func (h *Hub) openParts(ctx context.Context) (_ *parts, err error) {
 		Log:      h.cfg.Log, Now: h.cfg.Now,
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := p.hear(); err != nil {
 		return nil, err
 	}
 	if err := p.openWork(ctx); err != nil {
@@ -268,25 +274,44 @@ func (p *parts) close() {
 // stages lists the work in the order in which it stops.
 func (p *parts) stages() []stage {
 	return []stage{
-		{name: "ingest", run: p.ingest.Run},
+		{name: "ingest", run: p.takeBlocks},
 		{name: "unpack", run: p.unpack.Run, again: true},
-		{name: "heartbeats", run: p.heartbeats, again: true},
 		{name: "registry", run: p.registry.Run, again: true},
 		{name: "monitor", run: p.monitor.run, again: true},
 	}
 }
 
-// heartbeats feeds the registry until ctx ends. Every instance hears them all:
-// each knows by itself who is online.
-func (p *parts) heartbeats(ctx context.Context) error {
-	sub, err := p.conn.Subscribe("fp.up.*", func(m *nats.Msg) {
+// takeBlocks runs ingest and says when the hub is ready.
+func (p *parts) takeBlocks(ctx context.Context) error {
+	h := p.hub
+	over, told := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(told)
+		select {
+		case <-p.ingest.Started():
+			close(h.ready)
+			h.cfg.Log.Info("hub is up", "hub_id", p.hubID, "instance", h.instance, "nats", h.Addrs().NATS, "http", h.Addrs().HTTP, "version", h.cfg.Version)
+		case <-over:
+		}
+	}()
+	err := p.ingest.Run(ctx)
+	close(over)
+	<-told
+	return err
+}
+
+// hear feeds heartbeats to the registry as long as the connection lives. Every
+// instance hears them all: each knows by itself who is online.
+func (p *parts) hear() error {
+	_, err := p.conn.Subscribe("fp.up.*", func(m *nats.Msg) {
 		p.registry.Heartbeat(m.Subject[len("fp.up."):], m.Data)
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		err = p.conn.Flush() // agents send one right after the open
 	}
-	defer sub.Unsubscribe() // fails only on a closed connection
-	<-ctx.Done()
+	if err != nil {
+		return fmt.Errorf("hub: heartbeats: %w", err)
+	}
 	return nil
 }
 

@@ -57,14 +57,17 @@ type running struct {
 	stop func()
 }
 
-// start runs a hub and waits until it is ready.
-func start(t *testing.T, cfg Config) *running {
+// start runs a hub, after it was changed, and waits until it is ready.
+func start(t *testing.T, cfg Config, change ...func(*Hub)) *running {
 	t.Helper()
 	log := &lockedBuffer{}
 	cfg.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	h, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, fn := range change {
+		fn(h)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -90,7 +93,12 @@ func start(t *testing.T, cfg Config) *running {
 		cancel()
 		t.Fatalf("not ready\n%s", log)
 	}
-	t.Cleanup(r.stop)
+	t.Cleanup(func() {
+		r.stop()
+		if t.Failed() {
+			t.Log(log)
+		}
+	})
 	return r
 }
 

@@ -16,8 +16,11 @@ import (
 )
 
 const (
-	tailPull   = 4 << 20 // bytes asked for ahead of the client, at least one message
-	tailBuffer = 64      // messages between the reader and the client
+	tailPull   = 2 << 20 // bytes asked for ahead of the client, at least one message
+	tailBuffer = 4       // messages between the reader and the client
+	// tailInactive is how long a consumer lives that nobody asks: longer than a
+	// client may take nothing.
+	tailInactive = answerTimeout + 15*time.Second
 )
 
 // tail streams a route's messages as they are stored.
@@ -35,17 +38,30 @@ func (h *Hub) tail(w http.ResponseWriter, r *http.Request) {
 	case h.tails <- struct{}{}:
 		defer func() { <-h.tails }()
 	default:
-		problem(w, http.StatusTooManyRequests, "quota", fmt.Sprintf("%d clients follow already; end one of them", maxTails))
+		problem(w, http.StatusTooManyRequests, "quota", fmt.Sprintf("%d clients follow already; end one of them", cap(h.tails)))
 		return
 	}
-	consumer, err := p.js.OrderedConsumer(r.Context(), stream, cfg)
+	// A connection of its own: one that is not read fast enough is cut by the server.
+	nc, err := p.store.Connect("fieldpost-hub tail " + h.instance)
 	if err != nil {
-		problem(w, http.StatusServiceUnavailable, "unavailable", "the stream cannot be read now: "+err.Error())
+		h.unreadable(w, err)
 		return
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxBytes(tailPull))
+	defer nc.Close()
+	js, err := jetstream.New(nc)
 	if err != nil {
-		problem(w, http.StatusServiceUnavailable, "unavailable", "the stream cannot be read now: "+err.Error())
+		h.unreadable(w, err)
+		return
+	}
+	consumer, err := js.CreateConsumer(r.Context(), stream, cfg)
+	if err != nil {
+		h.unreadable(w, err)
+		return
+	}
+	defer h.forget(js, stream, consumer.CachedInfo().Name)
+	messages, err := consumer.Messages(jetstream.PullMaxBytes(max(tailPull, 2*int(nc.MaxPayload()))))
+	if err != nil {
+		h.unreadable(w, err)
 		return
 	}
 	ctx, cancel := context.WithCancel(r.Context())
@@ -54,17 +70,44 @@ func (h *Hub) tail(w http.ResponseWriter, r *http.Request) {
 	lines := make(chan admin.Message, tailBuffer)
 	failed := make(chan error, 1)
 	go func() { failed <- pump(ctx, messages, lines) }()
-	defer func() { cancel(); messages.Stop(); <-failed }()
+	defer func() {
+		cancel()
+		messages.Stop()
+		if err := <-failed; err != nil && r.Context().Err() == nil {
+			h.cfg.Log.Debug("a tail ended", "stream", stream, "err", err)
+		}
+	}()
 	sendLines(ctx, w, lines)
 	if ctx.Err() == nil {
 		panic(http.ErrAbortHandler) // an answer that ends early must not look complete
 	}
 }
 
+func (h *Hub) unreadable(w http.ResponseWriter, err error) {
+	if h.stopping.Load() {
+		problem(w, http.StatusServiceUnavailable, "stopping", "the hub is stopping; try again in a moment")
+		return
+	}
+	problem(w, http.StatusServiceUnavailable, "unavailable", "the stream cannot be read now: "+err.Error())
+}
+
+// forget removes the consumer now; left alone it would hold the server's memory
+// until tailInactive has passed.
+func (h *Hub) forget(js jetstream.JetStream, stream, consumer string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := js.DeleteConsumer(ctx, stream, consumer); err != nil && !h.stopping.Load() {
+		h.cfg.Log.Debug("consumer of a tail is left to expire", "stream", stream, "err", err)
+	}
+}
+
 // tailQuery reads ?stream=, ?filter= and ?from=.
-func (h *Hub) tailQuery(r *http.Request) (stream string, cfg jetstream.OrderedConsumerConfig, err error) {
+func (h *Hub) tailQuery(r *http.Request) (stream string, cfg jetstream.ConsumerConfig, err error) {
 	q := r.URL.Query()
-	cfg.InactiveThreshold = time.Minute
+	cfg = jetstream.ConsumerConfig{
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: tailInactive,
+		Description: "Fieldpost: GET /v1/tail",
+	}
 	route := h.cfg.Routes[0]
 	if want := q.Get("stream"); want != "" {
 		i := 0
@@ -119,20 +162,25 @@ func within(filter, prefix string) bool {
 }
 
 // pump moves messages to the client's buffer and waits while it is full; no
-// more than tailPull is on its way here meanwhile.
+// more than tailPull is on its way here meanwhile. A message that got lost on
+// the way, as when a cluster's server restarts, ends it: the client goes on with
+// from=<the next sequence>.
 func pump(ctx context.Context, in jetstream.MessagesContext, out chan<- admin.Message) error {
 	defer close(out)
-	for {
+	for next := uint64(1); ; next++ {
 		m, err := in.Next()
-		switch {
-		case errors.Is(err, jetstream.ErrNoHeartbeat):
-			continue // the consumer is made anew
-		case err != nil:
+		if errors.Is(err, jetstream.ErrMsgIteratorClosed) {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 		meta, err := m.Metadata()
 		if err != nil {
 			return err
+		}
+		if meta.Sequence.Consumer != next {
+			return fmt.Errorf("messages before %d got lost", meta.Sequence.Stream)
 		}
 		line := admin.Message{Subject: m.Subject(), Seq: meta.Sequence.Stream, Time: meta.Timestamp.UTC(), Payload: m.Data()}
 		for key, values := range m.Headers() {

@@ -55,28 +55,28 @@ func (c *Config) checkListeners(p *problems) {
 	default:
 		p.add("auth.mode", "%q is not one of auto, required, open", c.Auth.Mode)
 	}
-	open := c.Auth.Mode == AuthOpen
-	if len(c.NATS.URLs) == 0 {
-		checkListen(p, "nats.listen", c.NATS.Listen, open)
+	if remote := checkListen(p, "nats.listen", c.NATS.Listen); remote && len(c.NATS.URLs) == 0 && c.Auth.Mode != AuthOpen {
+		p.add("nats.listen", "%s can be reached by others, and credentials are %w; listen on 127.0.0.1, or set auth.mode: open to let everybody in",
+			c.NATS.Listen, ErrNotAvailable)
 	}
-	checkListen(p, "http.listen", c.HTTP.Listen, open)
+	if checkListen(p, "http.listen", c.HTTP.Listen) {
+		p.add("http.listen", "%s can be reached by others, and TLS and tokens are %w; listen on 127.0.0.1", c.HTTP.Listen, ErrNotAvailable)
+	}
 }
 
-// checkListen refuses addresses that others can reach: without credentials
-// whoever connects may read and write everything.
-func checkListen(p *problems, key, addr string, open bool) {
+// checkListen reports whether others can reach the address: without
+// credentials whoever connects may read and write everything.
+func checkListen(p *problems, key, addr string) (remote bool) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		p.add(key, "%q is not host:port, such as 127.0.0.1:4222", addr)
-		return
+		return false
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
 		p.add(key, "port %q is not 0 to 65535", port)
-		return
+		return false
 	}
-	if !open && !loopback(host) {
-		p.add(key, "%s can be reached by others, and credentials are %w; listen on 127.0.0.1, or set auth.mode: open to let everybody in", addr, ErrNotAvailable)
-	}
+	return !loopback(host)
 }
 
 // loopback does not resolve names: the answer could change after the check.

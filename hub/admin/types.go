@@ -8,6 +8,7 @@
 package admin
 
 import (
+	"bytes"
 	"encoding/json"
 	"time"
 	"unicode/utf8"
@@ -109,7 +110,7 @@ type Message struct {
 	Seq     uint64              `json:"seq"`  // in the route's stream
 	Time    time.Time           `json:"time"` // stored
 	Headers map[string][]string `json:"headers,omitempty"`
-	Payload []byte              `json:"-"` // payload if valid UTF-8, else payload_b64
+	Payload []byte              `json:"-"` // payload if UTF-8 without NUL, else payload_b64
 }
 
 type messageJSON struct {
@@ -123,7 +124,7 @@ type plainMessage Message
 // MarshalJSON writes payload or payload_b64.
 func (m Message) MarshalJSON() ([]byte, error) {
 	out := messageJSON{plainMessage: plainMessage(m)}
-	if utf8.Valid(m.Payload) {
+	if utf8.Valid(m.Payload) && bytes.IndexByte(m.Payload, 0) < 0 {
 		text := string(m.Payload)
 		out.Text = &text
 	} else {

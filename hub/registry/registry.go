@@ -47,6 +47,7 @@ type entry struct {
 	rec      record
 	sessions map[wire.SessionID]struct{} // live at this instance
 	inbox    string                      // session subject of the newest session here
+	opened   time.Time                   // when the newest session here began
 	ended    time.Time                   // when the last session here ended
 	left     string                      // process that said bye or lost its connection: its late heartbeats change nothing
 	tokens   float64                     // heartbeats that may come now
@@ -119,7 +120,7 @@ func (r *Registry) Opened(device string, o *wire.Open, s wire.SessionID) (token,
 		r.reportClone(e, now)
 	}
 	e.sessions[s] = struct{}{}
-	e.inbox, e.left = wire.SessionSubject(device, s), ""
+	e.inbox, e.opened, e.left = wire.SessionSubject(device, s), now, ""
 	d := &e.rec.Device
 	d.Instance = r.cfg.Instance
 	if printable(o.Version, maxText) && printable(o.Process, maxText) && printable(o.Class, maxText) {

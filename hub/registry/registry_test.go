@@ -196,6 +196,9 @@ func TestOnlineLifecycle(t *testing.T) {
 	online(true, "opened again")
 	delete(subscribed, wire.SessionSubject("d1", s))
 	r.sweep()
+	online(true, "it has not had the time to subscribe")
+	c.advance(grace)
+	r.sweep()
 	online(false, "the connection is gone")
 }
 

@@ -61,7 +61,8 @@ func (r *Registry) lost() []silent {
 	now := r.now()
 	var ask []silent
 	for device, e := range r.entries {
-		if e.inbox == "" || e.rec.Instance != r.cfg.Instance {
+		// An agent may subscribe only when it has read the reply.
+		if e.inbox == "" || e.rec.Instance != r.cfg.Instance || now.Sub(e.opened) < grace {
 			continue
 		}
 		for s := range e.sessions {
