@@ -1,0 +1,240 @@
+package spool
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fieldpost/fieldpost/sync/wire"
+)
+
+// filled makes a spool of several closed segments: sealed ones, and with crash
+// set a head as a crash leaves it. Every tenth message is large.
+func filled(t *testing.T, crash bool) (cfg Config, flow wire.Flow, want []string) {
+	t.Helper()
+	dir := t.TempDir()
+	cfg = small(t, filepath.Join(dir, "spool"))
+	cfg.shape = tiny()
+	s, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 25 {
+		p := fmt.Sprintf("message %d", i)
+		if i%5 == 4 {
+			p += noise(9000 + i)
+		}
+		want = append(want, p)
+		flow = appendOK(t, s, wire.Normal, msg(p)).Flow
+	}
+	s.keeper.wait()
+	if crash { // a copy of the folder is what a crash leaves
+		if err := os.CopyFS(filepath.Join(dir, "copy"), os.DirFS(cfg.Dir)); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { cfg.Dir = filepath.Join(dir, "copy") }()
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return cfg, flow, want
+}
+
+// flip changes one bit in the middle of what is not zero.
+func flip(t *testing.T, path string) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := len(strings.TrimRight(string(data), "\x00"))
+	data[n/2] ^= 0x10
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDamagedSegment(t *testing.T) {
+	truncate := func(t *testing.T, path string) {
+		fi, err := os.Stat(path)
+		if err == nil {
+			err = os.Truncate(path, fi.Size()/2)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove := func(t *testing.T, path string) {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	empty := func(t *testing.T, path string) {
+		if err := os.Truncate(path, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		file   string
+		how    string
+		damage func(*testing.T, string)
+		lost   int // at most
+	}{
+		{"SEAL", "flip", flip, 0}, {"SEAL", "truncate", truncate, 0}, {"SEAL", "empty", empty, 0}, {"SEAL", "remove", remove, 0},
+		{"000001.sst", "flip", flip, 5}, {"000001.sst", "truncate", truncate, 5}, {"000001.sst", "remove", remove, 5}, {"000001.sst", "empty", empty, 5},
+		{"MANIFEST", "flip", flip, 5}, {"MANIFEST", "empty", empty, 5}, {"MANIFEST", "remove", remove, 5},
+		{"KEYREGISTRY", "flip", flip, 5}, {"KEYREGISTRY", "remove", remove, 5},
+		{"000001.vlog", "flip", flip, 2}, {"000001.vlog", "truncate", truncate, 2}, {"000001.vlog", "remove", remove, 2},
+		{"IDS", "none", func(*testing.T, string) {}, 0},
+	} {
+		t.Run(c.file+"-"+c.how, func(t *testing.T) {
+			cfg, flow, want := filled(t, false)
+			if c.how != "none" {
+				segs, err := filepath.Glob(filepath.Join(cfg.Dir, segmentPrefix+"*"))
+				if err != nil || len(segs) < 3 {
+					t.Fatal(segs, err)
+				}
+				c.damage(t, filepath.Join(segs[1], c.file))
+			}
+			s := open(t, cfg)
+			survives(t, s, flow, want, c.lost)
+			if r := appendOK(t, s, wire.Normal, msg("new")); r.First != uint64(len(want))+1 {
+				t.Errorf("numbering goes on at %d", r.First)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			survives(t, open(t, cfg), flow, want, c.lost)
+		})
+	}
+}
+
+// survives reads the flow to its end: what is left is right and in its place,
+// what is gone is void, counted and reported.
+func survives(t *testing.T, s *Spool, flow wire.Flow, want []string, most int) {
+	t.Helper()
+	got := readAll(t, s, flow, 1)
+	lost := 0
+	for i, p := range got {
+		if i >= len(want) {
+			t.Fatalf("%d messages of %d", len(got), len(want))
+		}
+		if p == "void:quarantine" {
+			lost++
+			if ok, err := s.Delivered(flow, uint64(i)+1); ok || err != nil {
+				t.Errorf("what was lost is delivered: %v, %v", ok, err)
+			}
+		} else if p != want[i] {
+			t.Fatalf("sequence %d is %.40q, not %.40q", i+1, p, want[i])
+		}
+	}
+	st := s.Stats()
+	if len(got) != len(want) || lost > most {
+		t.Fatalf("%d of %d sequences, %d lost of at most %d; %+v", len(got), len(want), lost, most, st.Quarantine)
+	}
+	if uint64(lost) != st.Quarantine.Messages || st.Dropped[wire.ReasonQuarantine] != st.Quarantine.Messages {
+		t.Errorf("%d lost, told %+v, dropped %v", lost, st.Quarantine, st.Dropped)
+	}
+	for _, name := range st.Quarantine.Reports {
+		data, err := os.ReadFile(filepath.Join(s.quarantineDir(), name))
+		if err != nil || !json.Valid(data) {
+			t.Errorf("report %s: %v", name, err)
+		}
+	}
+	if lost > 0 && len(st.Quarantine.Reports) == 0 {
+		t.Error("no report")
+	}
+	t.Logf("%d lost, %+v", lost, st.Quarantine)
+}
+
+func TestDamagedHead(t *testing.T) {
+	for _, c := range []struct{ file, how string }{
+		{"00001.mem", "flip"}, {"00001.mem", "empty"}, {"00001.mem", "remove"}, {"000001.vlog", "flip"}, {"000001.vlog", "empty"},
+		{"000001.vlog", "remove"}, {"MANIFEST", "flip"}, {"MANIFEST", "remove"}, {"KEYREGISTRY", "flip"}, {"KEYREGISTRY", "remove"}, {"DISCARD", "remove"},
+	} {
+		t.Run(c.file+"-"+c.how, func(t *testing.T) {
+			cfg, flow, want := filled(t, true)
+			mems, err := filepath.Glob(filepath.Join(cfg.Dir, segmentPrefix+"*", "00001.mem"))
+			if err != nil || len(mems) == 0 {
+				t.Fatal(mems, err)
+			}
+			slices.Sort(mems)
+			path := filepath.Join(filepath.Dir(mems[0]), c.file)
+			switch c.how {
+			case "flip":
+				flip(t, path)
+			case "empty":
+				err = os.Truncate(path, 0)
+			case "remove":
+				err = os.Remove(path)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := open(t, cfg)
+			got := readAll(t, s, flow, 1)
+			at := 0
+			for _, p := range got { // in order; what the damage took is missing or void
+				if strings.HasPrefix(p, "void:") {
+					continue
+				}
+				i := slices.Index(want[at:], p)
+				if i < 0 {
+					t.Fatalf("%.40q is not what was written, or not in order", p)
+				}
+				at += i + 1
+			}
+			if len(got) < 20 {
+				t.Errorf("only %d of %d messages are left", len(got), len(want))
+			}
+			t.Logf("%d of %d, %+v", len(got), len(want), s.Stats().Quarantine)
+			if r := appendOK(t, s, wire.Normal, msg("new")); r.Flow == flow {
+				t.Error("an epoch goes on in another run")
+			}
+		})
+	}
+}
+
+// TestRecoveryThatKills: a head whose recovery ends the process is salvaged
+// without Badger in the end.
+func TestRecoveryThatKills(t *testing.T) {
+	cfg, flow, want := filled(t, true)
+	for range maxAttempts {
+		mems, _ := filepath.Glob(filepath.Join(cfg.Dir, segmentPrefix+"*", "00001.mem"))
+		for _, m := range mems {
+			path := filepath.Join(filepath.Dir(m), attemptsName)
+			if err := os.WriteFile(path, []byte(fmt.Sprint(maxAttempts)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	cfg.Fault = func(point string) error {
+		if point == "recover:open" {
+			t.Error("it is tried again")
+		}
+		return nil
+	}
+	s := open(t, cfg)
+	if got := readAll(t, s, flow, 1); !slices.Equal(got, want) {
+		t.Fatalf("%d of %d messages", len(got), len(want))
+	}
+}
+
+func TestDamagedMeta(t *testing.T) {
+	cfg, flow, want := filled(t, false)
+	flip(t, filepath.Join(cfg.Dir, metaName))
+	s := open(t, cfg)
+	if got := readAll(t, s, flow, 1); !slices.Equal(got, want) {
+		t.Fatalf("%d of %d messages", len(got), len(want))
+	}
+	if r := appendOK(t, s, wire.Normal, msg("new")); r.First != uint64(len(want))+1 {
+		t.Errorf("numbering goes on at %d", r.First)
+	}
+	if held := s.Flows(); len(held) != 2 || held[0].Flow != flow {
+		t.Errorf("flows %v", held)
+	}
+}
