@@ -130,9 +130,10 @@ func start(t testing.TB, cfg Config) *running {
 	r := &running{Ingest: in, cancel: cancel, done: make(chan error, 1)}
 	go func() { r.done <- in.Run(ctx) }()
 	t.Cleanup(func() { r.stop(t) })
-	waitFor(t, func() bool { return cfg.Conn.NumSubscriptions() >= 2 })
-	if err := cfg.Conn.Flush(); err != nil {
-		t.Fatal(err)
+	select {
+	case <-in.Started():
+	case <-time.After(30 * time.Second):
+		t.Fatal("Run does not start")
 	}
 	return r
 }
@@ -172,8 +173,13 @@ type client struct {
 
 func dial(t testing.TB, nc *nats.Conn, device string, flows ...wire.FlowHeld) *client {
 	t.Helper()
+	return dialAs(t, nc, device, "p-"+device, flows...)
+}
+
+func dialAs(t testing.TB, nc *nats.Conn, device, process string, flows ...wire.FlowHeld) *client {
+	t.Helper()
 	c := &client{t: t, nc: nc, device: device}
-	c.reply = c.open(wire.Open{Protocol: wire.Protocol, Process: "p-" + device, Order: "fifo", Flows: flows})
+	c.reply = c.open(wire.Open{Protocol: wire.Protocol, Process: process, Order: "fifo", Flows: flows})
 	if c.reply.Error != nil {
 		t.Fatalf("open: %v", c.reply.Error)
 	}

@@ -257,7 +257,7 @@ func TestConnectionClosed(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- in.Run(context.Background()) }()
-	waitFor(t, func() bool { return nc.NumSubscriptions() == 2 })
+	<-in.Started()
 	nc.Close()
 	select {
 	case err := <-done:

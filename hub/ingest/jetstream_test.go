@@ -90,7 +90,8 @@ func TestSameBlocksAtTwoInstances(t *testing.T) {
 		}
 		t.Cleanup(nc.Close)
 		// The first open reaches i0 alone, the second any: until one is at each.
-		for c := dial(t, nc, "cam"); ; c = dial(t, nc, "cam") {
+		for {
+			c := dialAs(t, nc, "cam", in.Instance())
 			if c.reply.Instance == in.Instance() {
 				clients = append(clients, c)
 				break
