@@ -10,94 +10,94 @@ import (
 // Config is hub.yaml as a struct. The zero value of every field is the default
 // that its comment names.
 type Config struct {
-	DataDir  string   `yaml:"data_dir"` // /var/lib/fieldpost-hub
-	NATS     NATS     `yaml:"nats"`
-	Auth     Auth     `yaml:"auth"`
-	Blocks   Blocks   `yaml:"blocks"`
-	Routes   []Route  `yaml:"routes"` // one: everything to EDGE
-	Dead     Dead     `yaml:"dead"`
-	Commands Commands `yaml:"commands"`
-	Webhooks []any    `yaml:"webhooks"` // none
-	HTTP     HTTP     `yaml:"http"`
+	DataDir  string // /var/lib/fieldpost-hub
+	NATS     NATS
+	Auth     Auth
+	Blocks   Blocks
+	Routes   []Route // one: everything to EDGE
+	Dead     Dead
+	Commands Commands
+	Webhooks []any // none
+	HTTP     HTTP
 
 	// Version is what status, metrics and log say of the program; "dev".
-	Version string           `yaml:"-"`
-	Log     *slog.Logger     `yaml:"-"` // discard
-	Now     func() time.Time `yaml:"-"` // time.Now
+	Version string
+	Log     *slog.Logger     // discard
+	Now     func() time.Time // time.Now
 	// Fault is called at every labelled step of the hub and of its parts. A
 	// returned error takes the place of the step's own. Tests only.
-	Fault func(point string) error `yaml:"-"`
+	Fault func(point string) error
 }
 
 // NATS says where the streams live: in the embedded server, or, if URLs are
 // given, in that cluster.
 type NATS struct {
-	Listen   string   `yaml:"listen"`    // 127.0.0.1:4222; port 0 takes a free one
-	MaxStore Size     `yaml:"max_store"` // auto: 70 % of free space at first start, then fixed
-	TLS      TLS      `yaml:"tls"`
-	URLs     []string `yaml:"urls"`  // none: the embedded server
-	Creds    string   `yaml:"creds"` // credentials file for URLs
-	Replicas int      `yaml:"replicas"`
+	Listen   string // 127.0.0.1:4222; port 0 takes a free one
+	MaxStore Size   // auto: 70 % of free space at first start, then fixed
+	TLS      TLS
+	URLs     []string // none: the embedded server
+	Creds    string   // credentials file for URLs
+	Replicas int
 }
 
 // TLS names certificate files.
 type TLS struct {
-	Cert string `yaml:"cert"`
-	Key  string `yaml:"key"`
-	CA   string `yaml:"ca"`
+	Cert string
+	Key  string
+	CA   string
 }
 
 // HTTPTLS names the certificate files of the HTTP listener.
 type HTTPTLS struct {
-	Cert string `yaml:"cert"`
-	Key  string `yaml:"key"`
+	Cert string
+	Key  string
 }
 
 // Auth says who may connect: auto (open on loopback, credentials elsewhere),
 // required or open.
 type Auth struct {
-	Mode string `yaml:"mode"` // auto
+	Mode string // auto
 }
 
 // Blocks is the ledger.
 type Blocks struct {
-	Retain   time.Duration `yaml:"retain"`    // 24h
-	MaxBytes Size          `yaml:"max_bytes"` // 30% of max_store
+	Retain   time.Duration // 24h
+	MaxBytes Size          // 30% of max_store
 }
 
 // Route sends the messages whose subject matches to one stream.
 type Route struct {
-	Match       string        `yaml:"match"`       // ">"; the first route that matches takes the message
-	Stream      string        `yaml:"stream"`      // EDGE
-	Prefix      string        `yaml:"prefix"`      // the stream's name in lower case
-	Unpack      *bool         `yaml:"unpack"`      // true
-	MaxAge      time.Duration `yaml:"max_age"`     // 168h
-	MaxBytes    Size          `yaml:"max_bytes"`   // 50% of max_store
-	Discard     string        `yaml:"discard"`     // old; or new
-	Compression string        `yaml:"compression"` // s2; or none
+	Match       string        // ">"; the first route that matches takes the message
+	Stream      string        // EDGE
+	Prefix      string        // the stream's name in lower case
+	Unpack      *bool         // true
+	MaxAge      time.Duration // 168h
+	MaxBytes    Size          // 50% of max_store
+	Discard     string        // old; or new
+	Compression string        // s2; or none
 }
 
 // Dead is the stream of what nobody could take.
 type Dead struct {
-	MaxAge   time.Duration `yaml:"max_age"`   // 720h
-	MaxBytes Size          `yaml:"max_bytes"` // 10% of max_store
+	MaxAge   time.Duration // 720h
+	MaxBytes Size          // 10% of max_store
 }
 
 // Commands is the way back to the devices.
 type Commands struct {
-	TTL        time.Duration `yaml:"ttl"`         // 24h
-	AckWait    time.Duration `yaml:"ack_wait"`    // 30s
-	MaxDeliver int           `yaml:"max_deliver"` // 10
-	MaxPending int           `yaml:"max_pending"` // 1000
-	MaxBytes   Size          `yaml:"max_bytes"`   // 5% of max_store
+	TTL        time.Duration // 24h
+	AckWait    time.Duration // 30s
+	MaxDeliver int           // 10
+	MaxPending int           // 1000
+	MaxBytes   Size          // 5% of max_store
 }
 
 // HTTP is the admin API, health and metrics.
 type HTTP struct {
-	Listen      string  `yaml:"listen"` // 127.0.0.1:8420; port 0 takes a free one
-	TLS         HTTPTLS `yaml:"tls"`
-	TokenFile   string  `yaml:"token_file"`
-	MetricsOpen bool    `yaml:"metrics_open"`
+	Listen      string // 127.0.0.1:8420; port 0 takes a free one
+	TLS         HTTPTLS
+	TokenFile   string
+	MetricsOpen bool
 }
 
 // The modes of Auth.
@@ -107,9 +107,9 @@ const (
 	AuthOpen     = "open"
 )
 
-// WithDefaults returns c with every zero value replaced by its default. It
+// withDefaults returns c with every zero value replaced by its default. It
 // shares nothing with c that it changes.
-func (c Config) WithDefaults() Config {
+func (c Config) withDefaults() Config {
 	or(&c.DataDir, "/var/lib/fieldpost-hub")
 	or(&c.NATS.Listen, "127.0.0.1:4222")
 	or(&c.NATS.Replicas, 1)

@@ -30,10 +30,15 @@ type fakeDevice struct {
 
 func newDevice(r *running, name string) *fakeDevice {
 	r.t.Helper()
-	d := &fakeDevice{t: r.t, nc: r.connect(), name: name, process: "p1", next: 1, flow: wire.Flow{Epoch: wire.NewEpoch(), Lane: wire.Normal}}
+	return newDeviceAt(r.t, r.connect(), name)
+}
+
+func newDeviceAt(t *testing.T, nc *nats.Conn, name string) *fakeDevice {
+	t.Helper()
+	d := &fakeDevice{t: t, nc: nc, name: name, process: "p1", next: 1, flow: wire.Flow{Epoch: wire.NewEpoch(), Lane: wire.Normal}}
 	var err error
 	if d.inbox, err = d.nc.SubscribeSync(wire.InboxPrefix(name) + ".*"); err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return d
 }
@@ -151,11 +156,6 @@ func (d *fakeDevice) beat(every int) {
 // edge collects the payloads that EDGE holds of the device, in order.
 func edge(t *testing.T, nc *nats.Conn, device string, want int) []string {
 	t.Helper()
-	sub, err := nc.SubscribeSync("inspect." + device) // only for its connection's life
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sub.Unsubscribe()
 	js, err := nc.JetStream()
 	if err != nil {
 		t.Fatal(err)

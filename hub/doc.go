@@ -1,3 +1,17 @@
-// Package hub assembles the parts of a hub: streams, ingest, unpacking, the
-// registry of devices and the HTTP API.
+// Package hub is one hub instance: it assembles the streams, what takes blocks
+// in, what unpacks them, the registry of devices and the HTTP API.
+//
+// It guarantees that a configuration which cannot be honoured is refused before
+// anything is opened, with the key's name; that two hubs never share a data
+// folder; that readiness means that sessions can be opened and every part does
+// its work, and names the reason where not; that a part which is not on the ack
+// path can fail and come back without touching what is acked; and that Run
+// returns only when nothing of it runs any more: first no new work is taken,
+// sessions end with a word, what is stored is acked, unpacking leaves a
+// checkpoint, and the store closes last.
+//
+// Reading order: config.go, size.go and validate.go (what can be asked for),
+// hub.go (assembly), maxstore.go (how much disk), stages.go (how parts run and
+// stop), monitor.go and metrics.go (what is seen), http.go and tail.go (what is
+// shown). The shapes of the answers are in hub/admin.
 package hub

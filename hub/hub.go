@@ -48,7 +48,7 @@ func New(cfg Config) (*Hub, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	cfg = cfg.WithDefaults()
+	cfg = cfg.withDefaults()
 	h := &Hub{
 		cfg: cfg, instance: newInstance(), started: cfg.Now().UTC(), metrics: newMetrics(cfg),
 		tails: make(chan struct{}, maxTails), ready: make(chan struct{}),
@@ -107,8 +107,8 @@ func (h *Hub) Run(ctx context.Context) error {
 func (h *Hub) work(ctx context.Context) error {
 	p, err := h.openParts(ctx)
 	if err != nil {
-		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-			return nil // stopped while starting
+		if ctx.Err() != nil {
+			return nil // stopped while starting; what that broke does not matter
 		}
 		return err
 	}

@@ -427,6 +427,18 @@ func TestProblems(t *testing.T) {
 	if resp.StatusCode != 405 || resp.Header.Get("Content-Type") != "application/problem+json" {
 		t.Errorf("POST: %d", resp.StatusCode)
 	}
+	req, err := http.NewRequest("GET", "http://"+r.Addrs().HTTP+"/healthz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Large", strings.Repeat("x", 4*maxHeader))
+	if resp, err = http.DefaultClient.Do(req); err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != 431 {
+		t.Errorf("huge header: %d", resp.StatusCode)
+	}
 	if _, err := r.admin().Device(t.Context(), "unheard"); err == nil || err.(*admin.Problem).Code != "not_found" {
 		t.Errorf("client: %v", err)
 	}

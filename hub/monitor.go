@@ -90,8 +90,7 @@ func (m *monitor) probe(ctx context.Context) {
 func (m *monitor) look(ctx context.Context) sighting {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := time.Now()
-	if now.Sub(m.last.at) < lookAge {
+	if time.Since(m.last.at) < lookAge {
 		return m.last
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookFor)
@@ -100,7 +99,7 @@ func (m *monitor) look(ctx context.Context) sighting {
 	if s.err != nil && ctx.Err() != nil && context.Cause(ctx) != context.DeadlineExceeded {
 		s = m.last
 	}
-	s.at = now
+	s.at = time.Now()
 	m.last = s
 	m.hub.metrics.show(s, m.parts.registry.Numbers())
 	return s

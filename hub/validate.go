@@ -38,7 +38,7 @@ func (p *problems) later(key, instead string) {
 
 // Validate reports everything that is wrong with c: nil, or *KeyErrors joined.
 func (c Config) Validate() error {
-	c = c.WithDefaults()
+	c = c.withDefaults()
 	var p problems
 	c.checkListeners(&p)
 	c.checkStore(&p)
@@ -105,6 +105,9 @@ func (c *Config) checkStore(p *problems) {
 			p.add(fmt.Sprintf("nats.urls[%d]", i), "is empty; write nats://host:4222")
 		}
 	}
+	c.NATS.MaxStore.check(p, "nats.max_store")
+	c.Blocks.MaxBytes.check(p, "blocks.max_bytes")
+	c.Dead.MaxBytes.check(p, "dead.max_bytes")
 	positive(p, "blocks.retain", c.Blocks.Retain)
 	positive(p, "dead.max_age", c.Dead.MaxAge)
 	share := c.Blocks.MaxBytes.Percent + c.Dead.MaxBytes.Percent + c.Commands.MaxBytes.Percent
@@ -144,6 +147,7 @@ func (c *Config) checkRoutes(p *problems) {
 		checkPrefix(p, key("prefix"), r.Prefix, prefixes)
 		prefixes[r.Prefix] = i
 		positive(p, key("max_age"), r.MaxAge)
+		r.MaxBytes.check(p, key("max_bytes"))
 		if r.Discard != "old" && r.Discard != "new" {
 			p.add(key("discard"), "%q is not one of old, new", r.Discard)
 		}
@@ -189,7 +193,7 @@ func checkFilter(f string) error {
 // checkLater refuses what is known and not built yet: a key that is silently
 // ignored is a promise broken.
 func (c *Config) checkLater(p *problems) {
-	def := Config{}.WithDefaults()
+	def := Config{}.withDefaults()
 	if c.Commands != def.Commands {
 		p.later("commands", "remove the section")
 	}
