@@ -79,7 +79,7 @@ func newWorld(t testing.TB) *world {
 func (w *world) open() {
 	w.t.Helper()
 	var err error
-	w.s, err = store.Open(w.ctx(), store.Config{Dir: w.dir, Listen: "127.0.0.1:-1", MaxStore: 1 << 30})
+	w.s, err = store.Open(w.ctx(), store.Config{Dir: w.dir, Listen: "127.0.0.1:-1", MaxStore: 16 << 30})
 	if err == nil {
 		err = w.s.EnsureStreams(w.ctx(), w.layout)
 	}
@@ -261,7 +261,7 @@ func (w *world) start(cfg Config) (u *Unpacker, stop func()) {
 // wait polls until ok or for a minute.
 func (w *world) wait(what string, ok func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("waited in vain: %s; %s\n%s", what, w.state(), strings.Join(ours(), "\n\n"))
 		}

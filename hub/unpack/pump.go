@@ -14,6 +14,9 @@ const (
 	inFlight   = 4       // batches that wait for their answer
 	batchBytes = 4 << 20 // payload of one batch, unless one message is larger
 	readChunks = 4       // decoded blocks that wait
+	// An atomic batch costs about as much as so many messages by themselves, each
+	// with its own sync: the server keeps it in files of its own until the commit.
+	fewMessages = 8
 	// checkpointBatches bounds how much a resume after a crash has to count.
 	checkpointBatches = 64
 )
@@ -40,9 +43,10 @@ type pump struct {
 	stored  bool // anything at all
 }
 
-// flight is a batch whose answer is awaited.
+// flight is a batch whose answer is awaited, or a few messages instead of one,
+// each with its own guard.
 type flight struct {
-	p    *store.Pending
+	p    []*store.Pending
 	n    int
 	end  Position
 	last uint64 // predicted
@@ -69,8 +73,14 @@ func (p *pump) run(ctx context.Context) error {
 		for f := range flights {
 			// Not ctx: what is in flight is waited for, so that it does not get in the
 			// way of the next turn.
-			seq, err := f.p.Wait(context.WithoutCancel(ctx))
-			results <- landed{f, seq, err}
+			l := landed{flight: f}
+			for _, p := range f.p {
+				seq, err := p.Wait(context.WithoutCancel(ctx))
+				if l.seq = seq; err != nil && l.err == nil {
+					l.err = err
+				}
+			}
+			results <- l
 		}
 	})
 	p.read, p.predict, p.fact, p.skipped = p.from.Position, p.from.last, p.from.Checkpoint, p.from.skip == 0
@@ -185,18 +195,33 @@ func (p *pump) send() (flight, error) {
 	if err := p.w.u.fault("unpack:publish"); err != nil {
 		return flight{}, err
 	}
-	h := p.batch[0].Header
-	h[store.GuardStream] = []string{strconv.FormatUint(p.predict, 10)}
-	pending, err := p.w.u.cfg.Store.StartBatch(p.batch)
-	delete(h, store.GuardStream)
-	if err != nil {
-		return flight{}, err
+	n, step := len(p.batch), len(p.batch)
+	if n <= fewMessages {
+		step = 1
 	}
-	n := len(p.batch)
-	p.predict += uint64(n)
+	f := flight{n: n, end: p.read, last: p.predict + uint64(n)}
+	for i := 0; i < n; i += step {
+		pending, err := p.start(p.batch[i : i+step])
+		if err != nil {
+			return flight{}, err // those before are found by the next resume
+		}
+		f.p = append(f.p, pending)
+	}
 	p.flying++
 	p.batch, p.bytes = p.batch[:0], 0
-	return flight{p: pending, n: n, end: p.read, last: p.predict}, nil
+	return f, nil
+}
+
+// start sends msgs under the guard of the predicted sequence.
+func (p *pump) start(msgs []store.Msg) (*store.Pending, error) {
+	h := msgs[0].Header
+	h[store.GuardStream] = []string{strconv.FormatUint(p.predict, 10)}
+	defer delete(h, store.GuardStream)
+	pending, err := p.w.u.cfg.Store.StartBatch(msgs)
+	if err == nil {
+		p.predict += uint64(len(msgs))
+	}
+	return pending, err
 }
 
 // land takes an outcome. A batch in flight behind a failed one never counts:

@@ -74,6 +74,7 @@ func TestCrashAtEveryPoint(t *testing.T) {
 	for _, point := range Points() {
 		for _, nth := range []int64{1, 2, 7} {
 			t.Run(fmt.Sprintf("%s/%d", point, nth), func(t *testing.T) {
+				t.Parallel()
 				w := newWorld(t)
 				w.some(15)
 				c := newCrash(point, nth)
@@ -114,6 +115,7 @@ func (w *world) checkSets() {
 func TestErrorsAtEveryPointAreTriedAgain(t *testing.T) {
 	for _, point := range Points() {
 		t.Run(point, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t)
 			w.some(10)
 			var n atomic.Int64
