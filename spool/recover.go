@@ -173,7 +173,7 @@ func (s *Spool) recoverScanned(g *segment, sc *scan) error {
 			return diskError("recover "+g.dir, err)
 		}
 	}
-	return s.salvage(g, sc.blocks, nil, cause)
+	return s.salvage(g, sc.blocks, sc.promised(), cause)
 }
 
 // leaveUnsealed goes on with a head that cannot be recovered for want of disk

@@ -80,8 +80,10 @@ type scan struct {
 	blocks  []scanned // in order of versions
 	last    uint64    // highest version of a complete transaction
 	tables  bool      // there are tables, which this reader does not read
-	mems    bool      // there is a write-ahead log with content
+	live    bool      // there is a write-ahead log
+	mems    bool      // … with content
 	damaged bool      // something is unreadable that was durable
+	missing []scanned // blocks whose key is there and whose value is not
 }
 
 type scanned struct {
@@ -115,20 +117,36 @@ func scanSegment(dir string, all bool) (*scan, error) {
 				return nil, err
 			}
 			sc.mems = sc.mems || len(data) > logHeader
+			sc.live = sc.live || len(data) > 0
 			mems = append(mems, data)
 		}
 	}
 	for _, m := range mems {
 		sc.mem(m, vlogs)
 	}
-	if extra, versions := sc.unreferenced(vlogs); all || !sc.tables && (sc.damaged || versions > 1) {
+	extra, versions := sc.unreferenced(vlogs)
+	if all || !sc.tables && (sc.damaged || versions > 1 || versions > 0 && !sc.live) {
 		sc.damaged = true
 		sc.blocks = append(sc.blocks, extra...)
 	}
-	slices.SortStableFunc(sc.blocks, func(a, b scanned) int {
+	sortBlocks(sc.blocks)
+	return sc, nil
+}
+
+func sortBlocks(bs []scanned) {
+	slices.SortStableFunc(bs, func(a, b scanned) int {
 		return bytes.Compare(appendKey(nil, a.flow, a.Range), appendKey(nil, b.flow, b.Range))
 	})
-	return sc, nil
+}
+
+// promised is what the segment held as far as is known, or nil.
+func (sc *scan) promised() []part {
+	if len(sc.missing) == 0 {
+		return nil
+	}
+	all := slices.Concat(sc.blocks, sc.missing)
+	sortBlocks(all)
+	return partsOf(all)
 }
 
 // readLog reads a log without the zeros behind its content.
@@ -218,9 +236,12 @@ func follow(r logRecord, vlogs map[uint32][]byte) []byte {
 func (sc *scan) settle() {
 	torn := false
 	for _, b := range sc.blocks {
-		if b.data == nil {
-			torn = torn || b.version == sc.last
-			sc.damaged = sc.damaged || b.version != sc.last
+		switch {
+		case b.data != nil:
+		case b.version == sc.last:
+			torn = true
+		default:
+			sc.missing, sc.damaged = append(sc.missing, b), true
 		}
 	}
 	sc.blocks = slices.DeleteFunc(sc.blocks, func(b scanned) bool {
