@@ -16,6 +16,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(envHubDie) != "" {
+		os.Exit(runDoomedHub())
+	}
+	flag.Parse()
 	code := m.Run()
 	RemoveBuilt()
 	os.Exit(code)

@@ -76,6 +76,7 @@ type Process struct {
 	name string
 	args []string
 	log  string
+	Env  []string // besides the environment of the test
 
 	cmd  *exec.Cmd
 	done chan struct{} // closed when cmd has been waited for
@@ -103,6 +104,7 @@ func (p *Process) Start() {
 	defer f.Close()
 	p.cmd = exec.Command(p.args[0], p.args[1:]...)
 	p.cmd.Stdout, p.cmd.Stderr = f, f
+	p.cmd.Env = append(os.Environ(), p.Env...)
 	p.cmd.SysProcAttr = dieWithParent()
 	if err := p.cmd.Start(); err != nil {
 		p.tb.Fatalf("%s: %v", p.name, err)

@@ -4,7 +4,12 @@ import "time"
 
 const (
 	backoffBase = 250 * time.Millisecond
-	backoffCap  = 30 * time.Second
+	// backoffCap lets a link that comes back after days be noticed within two
+	// seconds; half of it on average is little for a hub that restarts.
+	backoffCap = 1500 * time.Millisecond
+	// backoffCapMetered is for links where every attempt is paid for; whoever
+	// switches the link tells the agent when it is up.
+	backoffCapMetered = 30 * time.Second
 )
 
 // jitter spaces attempts with full jitter: the n-th wait is anything from zero
@@ -15,18 +20,11 @@ type jitter struct {
 	rand  func() float64 // [0,1)
 }
 
-// next is the wait after one more failure.
-func (j *jitter) next() time.Duration {
-	d := j.bound()
+// next is the wait after one more failure, at most limit.
+func (j *jitter) next(limit time.Duration) time.Duration {
+	d := min(backoffBase<<min(j.fails, 7), limit) // 250 ms · 2⁷ is beyond both caps, and does not overflow
 	j.fails++
 	return time.Duration(j.rand() * float64(d))
-}
-
-func (j *jitter) bound() time.Duration {
-	if j.fails >= 7 { // 250 ms · 2⁷ is beyond the cap, and must not overflow
-		return backoffCap
-	}
-	return min(backoffBase<<j.fails, backoffCap)
 }
 
 func (j *jitter) reset() { j.fails = 0 }

@@ -198,7 +198,12 @@ func (s *Sender) fail(err error, wait func() time.Duration) {
 	s.retryAt = s.now.Add(wait())
 }
 
-func (s *Sender) backoffTime() time.Duration { return s.backoff.next() }
+func (s *Sender) backoffTime() time.Duration {
+	if s.cfg.Class() == "metered" {
+		return s.backoff.next(backoffCapMetered)
+	}
+	return s.backoff.next(backoffCap)
+}
 
 // hangup gives up the connection as well.
 func (s *Sender) hangup(err error) {
