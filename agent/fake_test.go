@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ type fakeStore struct {
 	delivered [wire.NumLanes]uint64
 	changed   chan struct{} // closed when delivered grows
 	hold      chan struct{} // not nil: commits wait for it
+	open      int           // appends without an answer
 	closed    bool
 	forget    bool   // keep nothing: for benchmarks
 	count     uint64 // of what is forgotten
@@ -56,6 +58,7 @@ func (s *fakeStore) loop() {
 			<-hold
 		}
 		w.done(s.commit(w))
+		s.set(func() { s.open-- })
 	}
 }
 
@@ -96,6 +99,7 @@ func (s *fakeStore) commit(w fakeAppend) (spool.Receipt, error) {
 func (s *fakeStore) Enqueue(lane wire.Lane, msgs []wire.Message, done func(spool.Receipt, error)) {
 	s.mu.Lock()
 	closed := s.closed
+	s.open++
 	s.mu.Unlock()
 	if closed {
 		done(spool.Receipt{}, spool.ErrClosed)
@@ -169,11 +173,17 @@ func (s *fakeStore) Close() error {
 		return errors.New("closed twice")
 	}
 	s.closed = true
+	open := s.open
 	s.mu.Unlock()
 	close(s.work)
 	<-s.done
+	if open > 1 { // one may be on its way back from done
+		return fmt.Errorf("%w: %d appends", errClosedEarly, open)
+	}
 	return nil
 }
+
+var errClosedEarly = errors.New("closed before everything was answered")
 
 // stored returns what is in a lane.
 func (s *fakeStore) stored(lane wire.Lane) []wire.Message {

@@ -148,6 +148,9 @@ func TestPipelinedOrder(t *testing.T) {
 					}
 					continue
 				}
+				if urgent := i%97 != 0 && i%211 != 0 && i%5 == 0; urgent != (r.Lane == client.Urgent) && err == nil {
+					t.Errorf("%d: lane %s", i, r.Lane)
+				}
 				if err != nil || r.Seq <= last[r.Lane] {
 					t.Errorf("%d: %+v %v after %d", i, r, err, last[r.Lane])
 					return
@@ -174,6 +177,34 @@ func TestPipelinedOrder(t *testing.T) {
 		}
 	}
 	w.noMemoryHeld()
+}
+
+// In one write: what was accepted before, and what was not, each with its own answer.
+func TestDuplicatesInAPipeline(t *testing.T) {
+	w := start(t, nil)
+	c := w.dial()
+	for i := range 5 {
+		if _, err := c.Publish(background, client.Message{Subject: "a", ID: fmt.Sprint("id", i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var text []byte
+	for i := range 10 {
+		m := frame.Publish{Subject: "a"}
+		if i%2 == 0 {
+			m.ID = fmt.Sprint("id", i/2)
+		}
+		text = frame.AppendPublish(text, &m)
+	}
+	_, _, receipts := frames(t, w.path, text, true)
+	want := uint64(6)
+	for n := range uint64(10) {
+		r := receipts[n+1]
+		if n%2 == 0 && (!r.Duplicate || r.Seq != n/2+1) || n%2 == 1 && (r.Duplicate || r.Seq != want) {
+			t.Errorf("%d: %+v", n+1, r)
+		}
+		want += n % 2
+	}
 }
 
 // noMemoryHeld waits until all budgets are given back.
@@ -225,7 +256,7 @@ func TestConnectionBreaks(t *testing.T) {
 }
 
 // frames sends bytes after the preface and returns the frames that come back.
-func frames(t testing.TB, path string, text []byte, closeWrite bool) (types []frame.Type, errs []frame.Error) {
+func frames(t testing.TB, path string, text []byte, closeWrite bool) (types []frame.Type, errs []frame.Error, receipts map[uint64]frame.Receipt) {
 	t.Helper()
 	c, err := net.Dial("unix", path)
 	if err != nil {
@@ -242,6 +273,7 @@ func frames(t testing.TB, path string, text []byte, closeWrite bool) (types []fr
 	if err != nil && len(all) == 0 {
 		t.Fatalf("%x: no answer: %v", text, err)
 	}
+	receipts = map[uint64]frame.Receipt{}
 	for len(all) > 0 {
 		typ, body, rest, need, err := frame.Next(all, 1<<20)
 		if err != nil || need > 0 {
@@ -254,10 +286,20 @@ func frames(t testing.TB, path string, text []byte, closeWrite bool) (types []fr
 			}
 			errs = append(errs, e)
 		}
+		if typ == frame.TypeReceipt {
+			r, err := frame.ParseReceipt(body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range r.Count {
+				receipts[r.First+i] = r
+				r.Seq++
+			}
+		}
 		types = append(types, typ)
 		all = rest
 	}
-	return types, errs
+	return types, errs, receipts
 }
 
 func TestBrokenFrames(t *testing.T) {
@@ -285,7 +327,7 @@ func TestBrokenFrames(t *testing.T) {
 			if c.name == "too large" {
 				c.code = "timeout" // only the length came
 			}
-			types, errs := frames(t, w.path, c.text, c.close)
+			types, errs, _ := frames(t, w.path, c.text, c.close)
 			if types[0] != frame.TypeHello || len(errs) != 1 || errs[0].Code != c.code || errs[0].First != c.first || errs[0].Count != 0 || errs[0].Detail == "" {
 				t.Errorf("%v %+v", types, errs)
 			}
@@ -297,31 +339,42 @@ func TestBrokenFrames(t *testing.T) {
 	w.noMemoryHeld()
 }
 
-// A program that sends and never reads costs a bounded amount of memory, and
-// nobody else's time.
+// A program that sends and never reads is held back, whatever it sends, and
+// given up in the end.
 func TestProgramThatNeverReads(t *testing.T) {
-	w := start(t, func(c *Config) { c.BodyTimeout = 100 * time.Millisecond })
-	c, err := net.Dial("unix", w.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	io.WriteString(c, frame.Preface)
-	bad := frame.AppendPublish(nil, &frame.Publish{Subject: "$"})
-	bad = bytes.Repeat(bad, 1000)
-	for {
-		c.SetWriteDeadline(time.Now().Add(10 * time.Second))
-		if _, err := c.Write(bad); err != nil {
+	// What the socket holds in both directions, and 256 KiB of answers. A refusal is
+	// half as long as its publish here, a receipt an eighth.
+	for subject, most := range map[string]int{"$": 4 << 20, "a": 10 << 20} {
+		limit := 500 * time.Millisecond
+		w := start(t, func(c *Config) { c.BodyTimeout = limit })
+		c, err := net.Dial("unix", w.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		io.WriteString(c, frame.Preface)
+		text := frame.AppendPublish(nil, &frame.Publish{Subject: subject, ID: strings.Repeat("i", 200)})
+		text = bytes.Repeat(text, 100)
+		sent := 0
+		for {
+			c.SetWriteDeadline(time.Now().Add(20 * time.Second))
+			n, err := c.Write(text)
+			sent += n
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Fatal("the agent neither takes nor closes")
 			}
-			break // the agent gave up on it
+			if err != nil {
+				break // given up
+			}
 		}
+		if sent > most {
+			t.Errorf("%q: %d bytes were taken", subject, sent)
+		}
+		if _, err := w.dial().Publish(background, client.Message{Subject: "a"}); err != nil {
+			t.Error(err)
+		}
+		w.noMemoryHeld()
 	}
-	if _, err := w.dial().Publish(background, client.Message{Subject: "a"}); err != nil {
-		t.Error(err)
-	}
-	w.noMemoryHeld()
 }
 
 // Idle connections and large messages on few bytes of memory: nobody waits for ever.
@@ -363,7 +416,7 @@ func FuzzFrames(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 0, 2})
 	w := start(f, nil)
 	f.Fuzz(func(t *testing.T, text []byte) {
-		types, errs := frames(t, w.path, text, true)
+		types, errs, _ := frames(t, w.path, text, true)
 		if len(types) == 0 || types[0] != frame.TypeHello {
 			t.Fatalf("%x: %v %v", text, types, errs)
 		}

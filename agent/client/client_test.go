@@ -41,7 +41,7 @@ func script(t *testing.T, serve func(c net.Conn)) string {
 			if err != nil {
 				return
 			}
-			c.SetDeadline(time.Now().Add(20 * time.Second))
+			c.SetDeadline(time.Now().Add(time.Minute))
 			io.ReadFull(c, make([]byte, len(frame.Preface)))
 			serve(c)
 			c.Close()
@@ -105,7 +105,9 @@ func TestAnswersInAnyOrder(t *testing.T) {
 	for i := 1; i <= 100; i++ {
 		waits[i] = c.PublishAsync(Message{Subject: "a"})
 	}
-	if err := c.Flush(background); err != nil {
+	ctx, cancel := context.WithTimeout(background, 20*time.Second)
+	defer cancel()
+	if err := c.Flush(ctx); err != nil {
 		t.Error(err)
 	}
 	for i := 1; i <= 100; i++ {
