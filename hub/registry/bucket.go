@@ -127,7 +127,7 @@ func (r *Registry) learn(kv jetstream.KeyValueEntry) {
 func (e *entry) merge(rec record, rev uint64) {
 	e.rev = rev
 	mine := &e.rec
-	if !e.newToken {
+	if !e.newToken && rec.Token != "" {
 		mine.Token = rec.Token
 	}
 	mine.Clones = mergeClones(mine.Clones, rec.Clones, e.newClones)

@@ -128,6 +128,44 @@ func TestInstancesShareTokensAndReports(t *testing.T) {
 	}
 }
 
+// A write on top of another instance's is refused, merged and tried again.
+func TestReportsSurviveARace(t *testing.T) {
+	kv := bucket(t)
+	c := newClock()
+	var rs [2]*Registry
+	for i := range rs {
+		var err error
+		if rs[i], err = Open(t.Context(), Config{Bucket: kv, Instance: string(rune('a' + i)), Now: c.now}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := &agent{r: rs[0], device: "d1", process: "p"}
+	a.open(true)
+	(&flusher{r: rs[0]}).flush(t.Context(), true)
+	for round := range 3 {
+		a.open(true)
+		for i, r := range rs {
+			r.Opened("d1", &wire.Open{Process: "x", Token: newToken("")}, wire.SessionID{byte(round), byte(i)})
+		}
+		for range 3 { // again what was in conflict
+			(&flusher{r: rs[1]}).flush(t.Context(), true)
+			(&flusher{r: rs[0]}).flush(t.Context(), true)
+			c.advance(time.Minute)
+		}
+	}
+	fresh, err := Open(t.Context(), Config{Bucket: kv, Instance: "c", Now: c.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The second instance knew of no token in the first round: one report less.
+	if n := reports(t, fresh, "d1"); n != 5 {
+		t.Errorf("%d reports", n)
+	}
+	if fresh.entries["d1"].rec.Token != link(a.token) {
+		t.Error("the confirmed token got lost")
+	}
+}
+
 // counting counts writes and can refuse them.
 type counting struct {
 	jetstream.KeyValue

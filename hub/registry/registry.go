@@ -109,8 +109,9 @@ func (r *Registry) Opened(device string, o *wire.Open, s wire.SessionID) (token,
 	switch confirmed, own := e.rec.Token, link(o.Token); {
 	case confirmed == own:
 	case confirmed == "" && own != "":
-		// The hub knows nothing, as after a loss of its bucket: believe the device.
-		e.rec.Token, e.newToken = own, true
+		// The hub knows nothing, as after a loss of its bucket: believe the device,
+		// until another instance knows better.
+		e.rec.Token = own
 	case confirmed == "":
 	case descends(o.Token, confirmed):
 		// It was made durable, only the confirmation did not arrive.
