@@ -224,7 +224,7 @@ func (w *world) some(n int) {
 func (w *world) config() Config {
 	return Config{
 		Store: w.s, Routes: w.routes, Instance: fmt.Sprintf("i%d", w.rng.Uint64()),
-		LeaseRenew: 20 * time.Millisecond, CheckpointEvery: 20 * time.Millisecond, RetainEvery: 20 * time.Millisecond,
+		LeaseRenew: 50 * time.Millisecond, CheckpointEvery: 20 * time.Millisecond, RetainEvery: 20 * time.Millisecond,
 		Log: slog.New(slog.NewTextHandler(logWriter{w.t}, nil)),
 	}
 }

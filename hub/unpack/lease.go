@@ -58,13 +58,16 @@ func (l *lease) acquire(ctx context.Context, standby func(context.Context)) erro
 	var seen uint64 // revision
 	var since time.Time
 	for {
-		rev, free, err := l.look(ctx)
+		rev, holder, err := l.look(ctx)
 		if err == nil {
 			err = l.fault("lease:acquire")
 		}
 		switch {
 		case err != nil:
-		case free || rev == seen && time.Since(since) >= leaseMisses*l.renew:
+		case holder == l.id: // ours: the answer to our write was lost, or to its release
+			l.rev = rev
+			return nil
+		case holder == "" || rev == seen && time.Since(since) >= leaseMisses*l.renew:
 			if err = l.put(ctx, rev, leaseValue{Holder: l.id}); err == nil {
 				return nil
 			}
@@ -78,19 +81,21 @@ func (l *lease) acquire(ctx context.Context, standby func(context.Context)) erro
 	}
 }
 
-// look returns the revision of the entry, 0 if there is none.
-func (l *lease) look(ctx context.Context) (rev uint64, free bool, err error) {
+// look returns the entry's revision, 0 if there is none, and its holder, empty
+// if it is free.
+func (l *lease) look(ctx context.Context) (rev uint64, holder string, err error) {
 	e, err := l.kv.Get(ctx, l.key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return 0, true, nil
+		return 0, "", nil
 	}
 	if err != nil {
-		return 0, false, err
+		return 0, "", err
 	}
 	var v leaseValue
-	err = json.Unmarshal(e.Value(), &v)
-	// Our own entry is one that an earlier hold of this process could not give back.
-	return e.Revision(), err != nil || v.Holder == "" || v.Holder == l.id, nil
+	if json.Unmarshal(e.Value(), &v) != nil {
+		v.Holder = "" // nobody's
+	}
+	return e.Revision(), v.Holder, nil
 }
 
 func (l *lease) put(ctx context.Context, rev uint64, v leaseValue) (err error) {
@@ -100,7 +105,10 @@ func (l *lease) put(ctx context.Context, rev uint64, v leaseValue) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaseMisses*l.renew)
 	defer cancel()
-	l.rev, err = swap(ctx, l.kv, l.key, data, rev)
+	rev, err = swap(ctx, l.kv, l.key, data, rev)
+	if err == nil {
+		l.rev = rev
+	}
 	return err
 }
 
@@ -115,19 +123,26 @@ func (l *lease) keep(ctx context.Context, lost context.CancelCauseFunc) {
 			return
 		case <-tick.C:
 		}
-		rev := l.rev
 		err := l.fault("lease:renew")
 		if err == nil {
-			err = l.put(ctx, rev, leaseValue{Holder: l.id, Count: n})
+			err = l.put(ctx, l.rev, leaseValue{Holder: l.id, Count: n})
+		}
+		if errors.Is(err, jetstream.ErrKeyExists) {
+			rev, holder, e := l.look(ctx)
+			if e == nil && holder != l.id {
+				lost(fmt.Errorf("%w to %q", errLeaseLost, holder))
+				return
+			}
+			if err = e; e == nil {
+				l.rev = rev // a renewal whose answer was lost
+			}
 		}
 		switch {
 		case err == nil:
 			last = time.Now()
-		case errors.Is(err, jetstream.ErrKeyExists) || time.Since(last) >= leaseMisses*l.renew:
+		case time.Since(last) >= leaseMisses*l.renew:
 			lost(fmt.Errorf("%w: %w", errLeaseLost, err))
 			return
-		default:
-			l.rev = rev // the failed update has cleared it
 		}
 	}
 }
