@@ -14,9 +14,9 @@ import (
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
 
-func bucket(t *testing.T) jetstream.KeyValue {
+func bucket(t testing.TB) jetstream.KeyValue {
 	t.Helper()
-	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir()})
+	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(), SyncAlways: true})
 	if err != nil {
 		t.Fatal(err)
 	}
