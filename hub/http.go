@@ -95,7 +95,9 @@ func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	json.NewEncoder(w).Encode(v)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false) // ">" is common here, and nothing of it is HTML
+	enc.Encode(v)
 }
 
 func writeText(w http.ResponseWriter, s string) {

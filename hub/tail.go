@@ -212,6 +212,7 @@ func sendLines(ctx context.Context, w http.ResponseWriter, lines <-chan admin.Me
 		return
 	}
 	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
 	for {
 		select {
 		case <-ctx.Done():

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,7 +15,7 @@ import (
 )
 
 func TestMessageJSON(t *testing.T) {
-	for _, payload := range []string{"", "text ü\n", "\xff\x00", "a\x00b", `{"a":1}`} {
+	for _, payload := range []string{"", "text ü\n", "<a & b>", "\xff\x00", "a\x00b", `{"a":1}`} {
 		m := Message{Subject: "edge.d.s", Seq: 7, Time: time.Unix(1, 0).UTC(), Headers: map[string][]string{"A": {"b"}}, Payload: []byte(payload)}
 		data, err := json.Marshal(m)
 		if err != nil {
@@ -22,6 +23,14 @@ func TestMessageJSON(t *testing.T) {
 		}
 		if isText := strings.Contains(string(data), `"payload":`); isText == strings.ContainsAny(payload, "\xff\x00") {
 			t.Errorf("%q is written as %s", payload, data)
+		}
+		if payload == "<a & b>" {
+			var line bytes.Buffer
+			enc := json.NewEncoder(&line)
+			enc.SetEscapeHTML(false)
+			if err := enc.Encode(m); err != nil || !strings.Contains(line.String(), payload) {
+				t.Errorf("%q becomes %s (%v)", payload, &line, err)
+			}
 		}
 		var got Message
 		if err := json.Unmarshal(data, &got); err != nil || !reflect.DeepEqual(got, m) {

@@ -130,7 +130,11 @@ func (m Message) MarshalJSON() ([]byte, error) {
 	} else {
 		out.Base64 = m.Payload
 	}
-	return json.Marshal(out)
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false) // payloads are for programs and terminals
+	err := enc.Encode(out)
+	return buf.Bytes(), err
 }
 
 // UnmarshalJSON is the inverse of MarshalJSON.
