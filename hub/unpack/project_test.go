@@ -157,3 +157,18 @@ func TestResumeByCounting(t *testing.T) {
 		t.Errorf("rewound: %v", err)
 	}
 }
+
+// While a resume still skips, nothing is known of the stream at the place that
+// is read.
+func TestFactsWaitForTheSkip(t *testing.T) {
+	old := Checkpoint{Incarnation: "i", Position: Position{Block: 5}, StreamSeq: 10}
+	p := &pump{w: &worker{}, from: start{Checkpoint: old, skip: 7, last: 17}, fact: old, read: old.Position}
+	p.begin(chunk{seq: 5, left: 3})
+	if p.fact != old {
+		t.Errorf("after the first block: %+v, want %+v", p.fact, old)
+	}
+	p.begin(chunk{seq: 6, left: 0, from: 3, outs: make([]Out, 2)})
+	if want := (Checkpoint{Incarnation: "i", Position: Position{Block: 6, Index: 3}, StreamSeq: 17}); p.fact != want {
+		t.Errorf("at the end of the skip: %+v, want %+v", p.fact, want)
+	}
+}
