@@ -13,9 +13,12 @@ import (
 // durable while its confirmation was lost, or while the hub died before noting
 // it, still descends from what the hub knows. A copy does not descend from what
 // its original confirmed after the copy was taken.
+//
+// Links are short, so that a hub may die this often in a row before it has
+// noted anything: a chance of one in four billion to miss a copy is no harm.
 const (
-	linkBytes   = 8
-	generations = 5 // links in a token
+	linkBytes   = 4
+	generations = 14 // links in a token, within wire.MaxToken
 )
 
 // newToken returns a token that descends from parent, which may be empty.
