@@ -87,4 +87,9 @@ func TestHubKilledAtEachStep(t *testing.T) {
 	w.StartHub()
 	w.stopLoads()
 	report(t, w)
+	for _, a := range w.Agents { // a hub that forgets must not blame the devices
+		if n := w.copies(t, a.Device); n > 0 {
+			t.Errorf("%s is reported as a copy %d times", a.Device, n)
+		}
+	}
 }
