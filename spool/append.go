@@ -45,6 +45,10 @@ type lane struct {
 	enc  *wire.Encoder
 	busy bool // a group is with the committer, which then owns failed
 
+	open      []wire.Message // of the group in hand, not encoded yet
+	openBytes int
+	scratch   []byte // for the encoder
+
 	commits chan *group   // to commitLoop
 	idle    chan struct{} // from commitLoop: the group was answered
 

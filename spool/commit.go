@@ -39,6 +39,9 @@ func (l *lane) write(g *group) error {
 		return err
 	}
 	g.records = append(voids, g.records...)
+	if l.s.grouped != nil {
+		l.s.grouped(g.records)
+	}
 	if err := g.seg.head.write(l.s, g.records); err != nil {
 		return err
 	}

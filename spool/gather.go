@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/fieldpost/fieldpost/sync/wire"
@@ -36,12 +37,11 @@ func (l *lane) fill(g *group) {
 // recognise counts how many of r's messages are durable already, and returns a
 // group other than g that is still committing one of them.
 func (l *lane) recognise(g *group, r *request) (known int, other *group) {
-	now := l.s.clock()
 	for i := range r.msgs {
 		if r.msgs[i].ID == "" {
 			continue
 		}
-		st := l.s.ids.lookup(hashID(r.msgs[i].ID), now)
+		st := l.s.ids.lookup(hashID(r.msgs[i].ID), l.s.clock())
 		switch {
 		case st.group != nil && st.group != g:
 			return 0, st.group
@@ -81,11 +81,13 @@ func (l *lane) waitFor(other *group) {
 // roomFor makes sure that a head has room for r in g before r is numbered. It
 // is false if g must be committed first, or r was refused and answered.
 func (l *lane) roomFor(g *group, r *request) bool {
-	// A large request gets larger blocks, so that it fits one transaction.
-	g.blockSize = max(g.blockSize, r.bytes/12+1)
-	blocks, bytes := g.blocks+r.bytes/g.blockSize+1, bound(g.bytes+r.bytes)
-	if l.usable() && l.seg.head.room(bytes, blocks+1) { // one for a void
-		g.blocks = blocks
+	// A large request gets larger blocks, so that it fits one transaction. Two
+	// blocks that follow each other are larger than blockSize together.
+	g.blockSize = max(g.blockSize, r.bytes/8+1)
+	total := g.bytes + r.bytes
+	blocks, bytes := 2*total/g.blockSize+1, bound(total)
+	fits := int64(blocks+1)*threshold <= l.s.geo.maxTxn() || len(g.requests) == 0
+	if fits && l.usable() && l.seg.head.room(bytes, blocks+1) { // one for a void
 		return true
 	}
 	if len(g.requests) > 0 {
@@ -98,7 +100,6 @@ func (l *lane) roomFor(g *group, r *request) bool {
 		r.done(Receipt{}, err)
 		return false
 	}
-	g.blocks = blocks
 	return true
 }
 
@@ -121,11 +122,11 @@ func (l *lane) take(g *group, r *request) {
 	g.requests = append(g.requests, r)
 	g.solo = r.alone
 	g.bytes += r.bytes
-	rc, dup, now := Receipt{Flow: g.flow}, Receipt{}, l.s.clock()
+	rc, dup := Receipt{Flow: g.flow}, Receipt{}
 	for i := range r.msgs {
 		if m := &r.msgs[i]; m.ID != "" {
 			k := hashID(m.ID)
-			if st := l.s.ids.lookup(k, now); st.known {
+			if st := l.s.ids.lookup(k, l.s.clock()); st.known {
 				if rc.Duplicates == 0 {
 					dup.Flow, dup.First = st.flow, st.seq
 				}
@@ -155,31 +156,34 @@ func (l *lane) take(g *group, r *request) {
 // before.
 func (l *lane) put(g *group, m *wire.Message) {
 	size := m.Size() + messageCost
-	if len(g.open) > 0 && (g.openBytes+size > g.blockSize || len(g.open) == wire.MaxCount) {
+	if len(l.open) > 0 && (l.openBytes+size > g.blockSize || len(l.open) == wire.MaxCount) {
 		l.encode(g)
 	}
-	g.open = append(g.open, *m)
-	g.openBytes += size
+	l.open = append(l.open, *m)
+	l.openBytes += size
 	g.messages++
 }
 
 // encode closes the open block.
 func (l *lane) encode(g *group) {
-	if len(g.open) == 0 {
+	if len(l.open) == 0 {
 		return
 	}
-	b := wire.Block{Messages: g.open}
+	b := wire.Block{Messages: l.open}
 	b.Kind, b.Flow, b.Base = wire.KindMessages, g.flow, g.base
-	b.First, b.Count = g.coded, uint64(len(g.open))
+	b.First, b.Count = g.coded, uint64(len(l.open))
 	b.Accepted = l.s.cfg.Now().UnixMilli()
-	data, err := l.encoder().Append(nil, &b)
+	data, err := l.encoder().Append(l.scratch[:0], &b)
 	if err != nil && g.err == nil {
 		g.err = err
 	}
-	g.records = append(g.records, record{flow: g.flow, Range: b.Range(), data: data, accepted: b.Accepted})
+	g.records = append(g.records, record{flow: g.flow, Range: b.Range(), data: bytes.Clone(data), accepted: b.Accepted})
 	g.coded += b.Count
-	clear(g.open)
-	g.open, g.openBytes = g.open[:0], 0
+	clear(l.open)
+	l.open, l.openBytes, l.scratch = l.open[:0], 0, data
+	if cap(l.open) > 8192 || cap(l.scratch) > 1<<20 { // after a rare large one
+		l.open, l.scratch = nil, nil
+	}
 }
 
 // encoder is made when the lane is first used: it holds about 2 MB.

@@ -166,10 +166,6 @@ func (s *Spool) finishHead(g *segment) {
 		s.cfg.Log.Error("spool: a segment cannot be read for now; trying again", "segment", g.dir, "error", err)
 		s.keeper.later(g)
 	}
-	n := diskUsage(g.dir)
-	s.mu.Lock()
-	g.sealed, g.disk = err == nil, n
-	s.mu.Unlock()
 }
 
 func (s *Spool) isGone(g *segment) bool {

@@ -28,8 +28,6 @@ type group struct {
 	full     bool // takes nothing more
 	solo     bool // takes one request
 
-	open      []wire.Message // not encoded yet
-	openBytes int
 	blockSize int
 	coded     uint64 // first sequence that is not encoded yet
 	err       error  // of the encoder

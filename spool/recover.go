@@ -204,6 +204,11 @@ func (g *segment) openLogs(parts []part) error {
 		src[string(appendKey(nil, b.flow, b.Range))] = b.data
 		index[b.flow] = append(index[b.flow], b.Range)
 	}
+	for _, p := range parts {
+		if len(index[p.flow]) != p.blocks {
+			return &CorruptError{Segment: g.dir, Detail: fmt.Sprintf("%d blocks of %s are left of %d", len(index[p.flow]), p.flow, p.blocks)}
+		}
+	}
 	g.src = src
 	g.imu.Lock()
 	g.index = index
@@ -385,18 +390,12 @@ func (s *Spool) repair(g *segment) error {
 		}
 	}
 	s.mu.RLock()
-	old := &segment{num: g.num, dir: g.dir, limit: slices.Clone(g.parts)}
+	old := &segment{num: g.num, dir: g.dir, limit: append([]part{}, g.parts...)}
 	s.mu.RUnlock()
 	if err := s.recoverHead(old); err != nil {
 		return err
 	}
-	g.src, g.head = nil, nil
-	g.imu.Lock()
-	g.index = nil
-	g.imu.Unlock()
-	s.mu.Lock()
-	g.parts = old.parts
-	s.mu.Unlock()
+	s.becomeSealed(g, old.parts)
 	return nil
 }
 

@@ -72,11 +72,23 @@ func (s *Spool) sealHead(g *segment) error {
 	if err != nil {
 		return err
 	}
-	g.head = nil
+	s.becomeSealed(g, nil)
+	return nil
+}
+
+// becomeSealed: from now on g is opened by its seal. use is held exclusively.
+func (s *Spool) becomeSealed(g *segment, parts []part) {
+	n := diskUsage(g.dir)
+	g.src, g.head = nil, nil
 	g.imu.Lock()
 	g.index = nil
 	g.imu.Unlock()
-	return nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g.sealed, g.disk = true, n
+	if parts != nil {
+		g.parts = parts
+	}
 }
 
 // writeSeal makes everything in dir durable and then says so.

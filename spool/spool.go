@@ -26,6 +26,7 @@ type Spool struct {
 	lanes    [wire.NumLanes]*lane
 	keeper   *keeper
 	updates  chan struct{}
+	grouped  func([]record) // benchmarks only: what each commit writes
 
 	epochMu  sync.Mutex // one epoch is begun at a time; comes before metaMu
 	once     sync.Once  // Close
