@@ -24,7 +24,6 @@ type group struct {
 	messages int
 	ids      []idKey
 	bytes    int  // of the requests
-	blocks   int  // bound of the records
 	full     bool // takes nothing more
 	solo     bool // takes one request
 

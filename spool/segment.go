@@ -209,8 +209,3 @@ func subtract(rs, without wire.Ranges) (out wire.Ranges) {
 	}
 	return out
 }
-
-// intersect returns what is in both.
-func intersect(rs, with wire.Ranges) wire.Ranges {
-	return subtract(rs, subtract(rs, with))
-}

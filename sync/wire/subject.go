@@ -89,7 +89,7 @@ func CheckHeaders(hs []Pair) error {
 	n := 0
 	for _, h := range hs {
 		if !dotted(h.Key, MaxHeaders) {
-			return fmt.Errorf("header name %q is not a token of letters, digits and -_.", h.Key)
+			return fmt.Errorf("header name %q is not made of letters, digits, -, _ and . only", h.Key)
 		}
 		if low := strings.ToLower(h.Key); strings.HasPrefix(low, "nats-") || strings.HasPrefix(low, "fieldpost-") {
 			return fmt.Errorf("header name %q is reserved; choose one that begins with neither Nats- nor Fieldpost-", h.Key)

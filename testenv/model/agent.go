@@ -106,7 +106,7 @@ func (a *agent) do(act uplink.Action) {
 		a.spool.setReceived(a.w.rng, act.Flow, act.Set)
 		a.events = append(a.events, a.list())
 	case uplink.SaveToken:
-		a.events = append(a.events, uplink.TokenSaved{Token: act.Token})
+		a.events = append(a.events, uplink.TokenSaved(act))
 	case uplink.PinHub, uplink.Notice, uplink.Redelivered, uplink.Rewound, uplink.Sampled:
 	default:
 		panic(fmt.Sprintf("the model does not know %T", act))
