@@ -134,8 +134,15 @@ func BenchmarkLoneCommit(b *testing.B) {
 	b.ReportMetric(float64(deviceBytes(b, d.mnt)-before)/float64(b.N), "devB/commit")
 }
 
-// BenchmarkDeviceBytes measures the write amplification of full blocks.
+// BenchmarkDeviceBytes measures the write amplification of blocks of about
+// 64 KiB encoded, seals included: one block a commit, and eight in flight.
 func BenchmarkDeviceBytes(b *testing.B) {
+	for _, flight := range []int{1, 8} {
+		b.Run(fmt.Sprintf("inflight=%d", flight), func(b *testing.B) { benchDeviceBytes(b, flight) })
+	}
+}
+
+func benchDeviceBytes(b *testing.B, flight int) {
 	d := newDisk(b, 1024)
 	s, err := Open(Config{Dir: filepath.Join(d.mnt, "spool"), MaxBytes: 900 << 20, KeepFree: -1, CommitDelay: -1, BlockBytes: 64 << 10})
 	if err != nil {
@@ -143,16 +150,27 @@ func BenchmarkDeviceBytes(b *testing.B) {
 	}
 	s.keeper.wait()
 	unix.Sync()
-	before, blocks := deviceBytes(b, d.mnt), int64(0)
+	before := deviceBytes(b, d.mnt)
+	slots := make(chan struct{}, flight)
 	for i := 0; b.Loop(); i++ {
-		appendOK(b, s, wire.Normal, msg(noise(70_000+i%100)))
+		slots <- struct{}{}
+		s.Enqueue(wire.Normal, []wire.Message{msg(noise(80_000 + i%100))}, func(_ Receipt, err error) {
+			if err != nil {
+				b.Error(err)
+			}
+			<-slots
+		})
+	}
+	for range flight {
+		slots <- struct{}{}
 	}
 	s.keeper.wait()
-	blocks = s.Stats().LiveBytes
+	blocks := s.Stats().LiveBytes
 	if err := s.Close(); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportMetric(float64(deviceBytes(b, d.mnt)-before)/float64(blocks), "devB/blockB")
+	b.ReportMetric(float64(blocks)/float64(b.N), "B/block")
 }
 
 // deviceBytes is what the device below mnt has been told to write.
