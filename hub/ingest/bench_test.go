@@ -15,8 +15,8 @@ import (
 )
 
 // BenchmarkIngest acks blocks durably and stores the same blocks bare, in
-// turns, in one run: atomic batches in the same embedded server, several in
-// flight. ratio is ingest over bare.
+// turns, in one run: a client's atomic batches in the same server, several in
+// flight, without sessions, judging or acks. ratio is ingest over bare.
 func BenchmarkIngest(b *testing.B) {
 	for _, c := range []struct {
 		devices, messages, size int
@@ -47,6 +47,7 @@ func BenchmarkIngest(b *testing.B) {
 type benchWorld struct {
 	b       *testing.B
 	st      *store.Store
+	peer    *store.Store // the same server through TCP, as any other client
 	devices []*benchDevice
 	per     int // blocks of a device in a round
 	round   int // blocks of all
@@ -75,6 +76,12 @@ func newBenchWorld(b *testing.B, devices, messages, size int) *benchWorld {
 		round = 10_000
 	}
 	w := &benchWorld{b: b, st: openStore(b), per: max(1, round/devices), count: uint64(messages), enc: wire.NewEncoder(wire.Fast)}
+	peer, err := store.Open(b.Context(), store.Config{URLs: []string{w.st.ClientURL()}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { peer.Close() })
+	w.peer = peer
 	for seq := range w.count {
 		w.messages = append(w.messages, wire.Message{Subject: "s.t", Payload: payload(flow(1, wire.Normal), seq, size), Time: 1_800_000_000_000 + int64(seq)})
 	}
@@ -198,7 +205,7 @@ func (w *benchWorld) bare() time.Duration {
 			for j := range part {
 				msgs[j] = store.Msg{Subject: fmt.Sprintf("fp.blocks.bare%d.e.%d", w.bares, i+j), Data: part[j]}
 			}
-			if _, err := w.st.PublishBatch(context.Background(), msgs); err != nil {
+			if _, err := w.peer.PublishBatch(context.Background(), msgs); err != nil {
 				w.b.Error(err)
 			}
 		})

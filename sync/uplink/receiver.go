@@ -33,7 +33,7 @@ type ReceiverConfig struct {
 	BatchBlocks  int           // in one batch; 1,000
 	BatchBytes   int           // in one batch, unless it is one block; 8 MiB
 	EarlyBytes   int           // so much is not held back while another batch is under way; 1 MiB
-	EarlyBlocks  int           // the same in blocks; 250
+	EarlyBlocks  int           // the same in blocks; 500
 	MaxBatchWait time.Duration // nothing is held back for longer; 20 ms
 
 	// Judge replaces the ledger rules, for a model that shows what comes of it; nil: Judge.
@@ -60,7 +60,7 @@ func (c ReceiverConfig) withDefaults() ReceiverConfig {
 	def(&c.BatchBlocks, 1000)
 	def(&c.BatchBytes, 8<<20)
 	def(&c.EarlyBytes, 1<<20)
-	def(&c.EarlyBlocks, 250)
+	def(&c.EarlyBlocks, 500)
 	def(&c.MaxBatchWait, 20*time.Millisecond)
 	if c.Judge == nil {
 		c.Judge = Judge
