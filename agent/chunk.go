@@ -99,13 +99,16 @@ func (in *input) hold() *chunk {
 
 // room makes room for the next frame, as far as its size is known.
 func (in *input) room(ctx context.Context) *problem {
-	if in.cur != nil && in.r == in.w && in.cur.refs.Load() == 1 && !in.cur.large {
-		in.r, in.w = 0, 0 // nobody else looks at it
-	}
-	if in.cur != nil && in.r+in.need <= len(in.cur.buf) && len(in.cur.buf)-in.w >= min(leastRead, len(in.cur.buf)-in.r) {
-		if len(in.cur.buf) > in.w {
-			return nil
+	if in.cur != nil && in.r == in.w {
+		switch {
+		case in.cur.large: // it was made for one frame; nobody may wait for the next and hold it
+			in.release()
+		case in.cur.refs.Load() == 1:
+			in.r, in.w = 0, 0 // nobody else looks at it
 		}
+	}
+	if in.fits() {
+		return nil
 	}
 	next := in.a.chunk(in.full || in.cur != nil && in.cur.held > 0 && in.w > len(in.cur.buf)/2)
 	if in.need > len(next.buf) {
@@ -121,6 +124,16 @@ func (in *input) room(ctx context.Context) *problem {
 	in.release()
 	in.cur, in.r, in.w = next, 0, n
 	return nil
+}
+
+// fits reports whether the current chunk takes the next frame, and it would not
+// pay to move on. A frame that has begun in a large chunk ends there.
+func (in *input) fits() bool {
+	if in.cur == nil || in.r+in.need > len(in.cur.buf) {
+		return false
+	}
+	free := len(in.cur.buf) - in.w
+	return free >= leastRead || free > 0 && (in.r == 0 || in.cur.large)
 }
 
 func (in *input) release() {

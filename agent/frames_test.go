@@ -408,6 +408,34 @@ func TestFramesShareLittleMemory(t *testing.T) {
 	w.noMemoryHeld()
 }
 
+// A large frame that comes in parts, however they are cut, waits for no memory
+// but its own.
+func TestLargeFrameInParts(t *testing.T) {
+	w := start(t, func(c *Config) { c.Socket.MaxPayload, c.Socket.MaxInflight = 256<<10, 256<<10 })
+	text := frame.AppendPublish(nil, &frame.Publish{Subject: "a", Fields: frame.Fields{Payload: make([]byte, 250<<10)}})
+	c, err := net.Dial("unix", w.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	io.WriteString(c, frame.Preface)
+	for stored := 1; stored <= 3; stored++ {
+		rest := text
+		for _, n := range []int{3, 2, 100, 4000, 60000, len(text) - 64105 - 1100, 300, 700, 99} {
+			if _, err := c.Write(rest[:n]); err != nil {
+				t.Fatal(err)
+			}
+			rest = rest[n:]
+			time.Sleep(time.Millisecond) // makes it likely that the agent reads it so; right either way
+		}
+		if _, err := c.Write(rest); err != nil {
+			t.Fatal(err)
+		}
+		w.eventually("stored", func() bool { return len(w.store.stored(wire.Normal)) == stored })
+	}
+}
+
 func FuzzFrames(f *testing.F) {
 	ok := frame.AppendPublish(nil, &frame.Publish{Subject: "a", ID: "i", Headers: []frame.Pair{{Key: "k", Value: "v"}}})
 	f.Add(ok)
