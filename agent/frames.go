@@ -31,6 +31,7 @@ type frameConn struct {
 
 	in       input             // owned by the reader
 	count    uint64            // publishes read; owned by the reader
+	waited   time.Duration     // for the rest of the frame that has begun; owned by the reader
 	subjects map[string]string // checked, so that most cost no memory; owned by the reader
 
 	mu      sync.Mutex
@@ -108,9 +109,14 @@ func (f *frameConn) read(ctx context.Context) *problem {
 		if p := f.in.room(ctx); p != nil {
 			return p
 		}
-		f.setReadDeadline(len(f.in.rest()) > 0)
+		inFrame := len(f.in.rest()) > 0
+		f.setReadDeadline(inFrame)
+		began := time.Now()
 		n, err := f.c.Read(f.in.free())
 		f.in.filled(n)
+		if inFrame {
+			f.waited += time.Since(began)
+		}
 		if p := f.take(); p != nil {
 			return p
 		}
@@ -120,7 +126,7 @@ func (f *frameConn) read(ctx context.Context) *problem {
 			if f.a.gate.now() == stopping {
 				return newProblem(codeStopping, "retry when the agent runs again")
 			}
-			return newProblem(codeTimeout, "no byte of a frame for %v, which is not complete", f.a.cfg.BodyTimeout)
+			return newProblem(codeTimeout, "the rest of a frame did not come within %v; send it at once", f.a.cfg.BodyTimeout)
 		case errors.Is(err, io.EOF) && len(f.in.rest()) > 0:
 			return newProblem(codeBadRequest, "the connection ends in the middle of a frame")
 		default:
@@ -138,7 +144,8 @@ func (f *frameConn) await() {
 	}
 }
 
-// setReadDeadline bounds the wait for the rest of a frame, not for its first byte.
+// setReadDeadline bounds the wait for the rest of a frame, not for its first byte:
+// a frame may hold memory that others wait for.
 func (f *frameConn) setReadDeadline(inFrame bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -146,7 +153,7 @@ func (f *frameConn) setReadDeadline(inFrame bool) {
 	case f.stopped:
 		f.c.SetReadDeadline(time.Now())
 	case inFrame:
-		f.c.SetReadDeadline(time.Now().Add(f.a.cfg.BodyTimeout))
+		f.c.SetReadDeadline(time.Now().Add(f.a.cfg.BodyTimeout - f.waited))
 	default:
 		f.c.SetReadDeadline(time.Time{})
 	}
@@ -177,6 +184,7 @@ func (f *frameConn) take() *problem {
 		}
 		f.in.consumed(rest)
 		f.count++
+		f.waited = 0
 		g.add(&pub)
 	}
 }

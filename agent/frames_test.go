@@ -339,6 +339,37 @@ func TestBrokenFrames(t *testing.T) {
 	w.noMemoryHeld()
 }
 
+// A frame that trickles in holds memory that others may wait for: its time is
+// bounded as a whole.
+func TestTricklingFrame(t *testing.T) {
+	w := start(t, func(c *Config) { c.BodyTimeout = 200 * time.Millisecond })
+	c, err := net.Dial("unix", w.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	io.WriteString(c, frame.Preface)
+	c.Write(frame.AppendPublish(nil, &frame.Publish{Subject: "a", Fields: frame.Fields{Payload: make([]byte, 100<<10)}})[:70<<10])
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		io.Copy(io.Discard, c)
+	}()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		select {
+		case <-ended:
+			w.noMemoryHeld()
+			return
+		case <-time.After(5 * time.Millisecond):
+			c.Write([]byte{0})
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it goes on for ever")
+		}
+	}
+}
+
 // A program that sends and never reads is held back, whatever it sends, and
 // given up in the end.
 func TestProgramThatNeverReads(t *testing.T) {
