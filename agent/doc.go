@@ -9,9 +9,11 @@
 //     socket.max_inflight, connections by number, waiting by time.
 //   - On stop, what was accepted is finished and answered before the spool closes.
 //
-// Reading order, along a message's way: config.go, agent.go (lifecycle),
-// listen.go (the socket), conn.go (HTTP or frames?), http.go (routes),
-// publish.go and ndjson.go (requests), frames.go (the pipelined protocol),
-// submit.go (to the spool), wait.go and tap.go (what came of it), status.go,
-// problem.go (how errors are told), metrics.go.
+// Reading order, along a message's way: config.go, agent.go (lifecycle), join.go
+// (spool and uplink), gate.go (who may use the spool, and until when), listen.go
+// (the socket), conn.go (HTTP or frames?). Over HTTP: http.go (routes, bodies),
+// publish.go (one message), ndjson.go, stream.go and line.go (many). Over frames:
+// frames.go (a connection), chunk.go (its memory), group.go (publishes that share
+// an answer). Then submit.go (to the spool), wait.go and tap.go (what came of it),
+// status.go, metrics.go, problem.go (how errors are told), budget.go and filter.go.
 package agent
