@@ -15,6 +15,7 @@ import (
 	"syscall"
 )
 
+// defaultGroup is what socket.group is unless it is set.
 const defaultGroup = "fieldpost"
 
 func isSocket(info fs.FileInfo) bool { return info.Mode()&fs.ModeSocket != 0 }
@@ -51,15 +52,14 @@ func bind(cfg SocketConfig, log *slog.Logger) (*net.UnixListener, error) {
 	return ln, nil
 }
 
-// setGroup gives the socket to a group. The default group may be missing, or not
-// ours to give; a configured one may not.
+// setGroup gives the socket to a group; "" leaves it as it is. The default group
+// may be missing, or not ours to give; another one may not.
 func setGroup(path, group string, log *slog.Logger) error {
-	asked := group != ""
-	if !asked {
-		group = defaultGroup
+	if group == "" {
+		return nil
 	}
 	err := chgrp(path, group)
-	if err == nil || asked {
+	if err == nil || group != defaultGroup {
 		return err
 	}
 	log.Info("the socket stays with the agent's own group", "reason", err)

@@ -29,7 +29,7 @@ func load(s conf.Source) (*conf.Agent, agent.Config, conf.Origins, error) {
 	if err != nil {
 		return nil, agent.Config{}, nil, err
 	}
-	cfg, err := toAgent(file, origins)
+	cfg, err := toAgent(file)
 	if err := errors.Join(err, cfg.Validate()); err != nil {
 		return nil, agent.Config{}, nil, conf.Place(err, origins)
 	}
@@ -37,7 +37,7 @@ func load(s conf.Source) (*conf.Agent, agent.Config, conf.Origins, error) {
 }
 
 // toAgent is complete even if it finds a mistake, so that others are found too.
-func toAgent(f *conf.Agent, origins conf.Origins) (agent.Config, error) {
+func toAgent(f *conf.Agent) (agent.Config, error) {
 	lanes, err := laneRules(f.Lanes)
 	cfg := agent.Config{
 		Device:  f.Device,
@@ -69,9 +69,6 @@ func toAgent(f *conf.Agent, origins conf.Origins) (agent.Config, error) {
 	}
 	if cfg.Spool.CommitDelay == 0 {
 		cfg.Spool.CommitDelay = -1 // 0 in Config is the default
-	}
-	if origins["socket.group"] == "default" {
-		cfg.Socket.Group = "" // the agent's own default: fieldpost, if there is such a group
 	}
 	return cfg, err
 }
