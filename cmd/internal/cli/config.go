@@ -26,7 +26,7 @@ func Source(c *cobra.Command) conf.Source {
 	if err != nil {
 		file = ""
 	}
-	return conf.Source{File: file, Environ: os.Environ()}
+	return conf.Source{File: file, Environ: os.Environ(), Ordinary: os.Geteuid() != 0}
 }
 
 // ConfigFlag adds -c.

@@ -237,6 +237,37 @@ func TestWithoutAFileTheUsersPlaces(t *testing.T) {
 	}
 }
 
+func TestAnOrdinaryUsersFileKeepsTheUsersPlaces(t *testing.T) {
+	env := append(home, "XDG_RUNTIME_DIR=/run/user/7")
+	file := write(t, "device: press-7\n")
+	a, origins, err := LoadAgent(Source{File: file, Environ: env, Ordinary: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.DataDir != "/home/u/.local/share/fieldpost-agent" || a.Socket.Path != "/run/user/7/fieldpost/agent.sock" || a.Socket.Mode != 0o600 || a.Socket.Group != "" {
+		t.Errorf("got %+v", a)
+	}
+	for key, want := range map[string]string{"data_dir": "user", "socket.path": "user", "device": file + ":1:9"} {
+		if origins[key] != want {
+			t.Errorf("origin of %s: got %s, want %s", key, origins[key], want)
+		}
+	}
+	if a, _, _ := LoadAgent(Source{File: file, Environ: env}); a.DataDir != "/var/lib/fieldpost" || a.Socket.Path != "/run/fieldpost/agent.sock" {
+		t.Errorf("root: %+v", a)
+	}
+	if a, _, err := LoadAgent(Source{File: file, Ordinary: true}); err != nil || a.DataDir != "/var/lib/fieldpost" {
+		t.Errorf("without a home: %+v, %v", a, err)
+	}
+	a, _, _ = LoadAgent(Source{File: write(t, "data_dir: /d\nsocket: {path: /s}\n"), Environ: env, Ordinary: true})
+	if a.DataDir != "/d" || a.Socket.Path != "/s" || a.Socket.Mode != 0o660 || a.Socket.Group != "fieldpost" {
+		t.Errorf("all named: %+v", a)
+	}
+	h, origins, err := LoadHub(Source{File: write(t, "blocks: {retain: 48h}\n"), Environ: env, Ordinary: true})
+	if err != nil || h.DataDir != "/home/u/.local/share/fieldpost-hub" || origins["data_dir"] != "user" {
+		t.Errorf("hub: %+v, %v", h, err)
+	}
+}
+
 func TestClientsLookWhereAgentsListen(t *testing.T) {
 	for _, env := range [][]string{home, append(home, "XDG_RUNTIME_DIR=/run/user/7")} {
 		a, _, err := LoadAgent(Source{Environ: env})
@@ -247,8 +278,13 @@ func TestClientsLookWhereAgentsListen(t *testing.T) {
 			t.Errorf("%v does not hold %s", s, a.Socket.Path)
 		}
 	}
-	if s := Sockets([]string{"FIELDPOST_SOCKET=/x"}); len(s) != 1 || s[0] != "/x" {
-		t.Errorf("got %v", s)
+	for _, env := range [][]string{{"FIELDPOST_SOCKET=/x", "FIELDPOST_AGENT_SOCKET_PATH=/y"}, {"FIELDPOST_AGENT_SOCKET_PATH=/x"}} {
+		if s := Sockets(env); len(s) != 1 || s[0] != "/x" {
+			t.Errorf("%v: got %v", env, s)
+		}
+	}
+	if s := Sockets([]string{"XDG_RUNTIME_DIR=/run", "HOME=/h"}); len(s) != 1 {
+		t.Errorf("a place twice: %v", s)
 	}
 }
 

@@ -5,8 +5,9 @@
 // the wrong type are errors with file, line and column, all of them reported at
 // once; and that each value knows where it came from.
 //
-// Values are laid over each other: the embedded example, the places of the
-// current user when there is no file, the file, the environment.
+// Values are laid over each other: the embedded example, the file, the places of
+// the current user for what is still a default (without a file, or when a user
+// who is not root named one), the environment.
 //
 // Reading order: agent.yaml and hub.yaml (the defaults), agent.go and hub.go
 // (their shape), load.go (the layers), decode.go (one layer), value.go (sizes,

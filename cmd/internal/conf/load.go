@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -24,8 +25,9 @@ type Origins map[string]string
 
 // Source is where a configuration comes from.
 type Source struct {
-	File    string   // as asked for by the user; empty: the default place
-	Environ []string // as os.Environ
+	File     string   // as asked for by the user; empty: the default place
+	Environ  []string // as os.Environ
+	Ordinary bool     // not root: what a file that was asked for leaves out is in the user's places
 }
 
 // LoadAgent reads agent.yaml.
@@ -59,13 +61,14 @@ func load(s Source, l layers, dst any) (Origins, error) {
 	if err != nil {
 		return nil, err
 	}
-	if file == "" {
-		if err := d.user(s.Environ, l, dst); err != nil {
+	d.where = func(n *yaml.Node) string { return fmt.Sprintf("%s:%d:%d", file, n.Line, n.Column) }
+	d.document(text, dst)
+	if file == "" || s.Ordinary && filepath.Clean(file) != l.file {
+		err := d.user(s.Environ, l, dst)
+		if err != nil && file == "" { // with a file the places of the system remain
 			return nil, err
 		}
 	}
-	d.where = func(n *yaml.Node) string { return fmt.Sprintf("%s:%d:%d", file, n.Line, n.Column) }
-	d.document(text, dst)
 	d.environment(l.prefix, s.Environ, dst)
 	if d.errs != nil {
 		return nil, d.errs
@@ -73,12 +76,17 @@ func load(s Source, l layers, dst any) (Origins, error) {
 	return d.origins, nil
 }
 
-// user lays the places of the current user over the defaults.
+// user lays the places of the current user over those that are still defaults.
+// Mode and group belong to the user's socket, not to one that the file names.
 func (d *decoder) user(environ []string, l layers, dst any) error {
 	places, err := l.user(lookup(environ))
 	if err != nil {
 		return err
 	}
+	named := d.origins["socket.path"] != "default"
+	maps.DeleteFunc(places, func(key, _ string) bool {
+		return d.origins[key] != "default" || named && strings.HasPrefix(key, "socket.")
+	})
 	vars := make([]string, 0, len(places))
 	for _, key := range slices.Sorted(maps.Keys(places)) {
 		vars = append(vars, Variable(l.prefix, key)+"="+places[key])

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 )
 
@@ -11,7 +12,7 @@ import (
 // (sun_path: 108 bytes on Linux, 104 on others, with the final NUL).
 const maxSocketPath = 103
 
-// agentUser is where an agent without a file keeps its things: an ordinary user
+// agentUser is where an agent keeps its things unless its file names places: an ordinary user
 // can write there, and nobody else can publish.
 func agentUser(env getenv) (map[string]string, error) {
 	data, err := dataHome(env)
@@ -64,17 +65,17 @@ func dataHome(env getenv) (string, error) {
 // Sockets are the places where an agent listens, most specific first.
 func Sockets(environ []string) []string {
 	env := lookup(environ)
-	if s := env("FIELDPOST_SOCKET"); s != "" {
-		return []string{s}
+	for _, name := range []string{"FIELDPOST_SOCKET", "FIELDPOST_AGENT_SOCKET_PATH"} {
+		if s := env(name); s != "" {
+			return []string{s}
+		}
 	}
 	out := []string{"/run/fieldpost/agent.sock"}
 	if run := env("XDG_RUNTIME_DIR"); filepath.IsAbs(run) {
 		out = append(out, filepath.Join(run, "fieldpost", "agent.sock"))
 	}
 	if data, err := dataHome(env); err == nil {
-		if s := userSocket(env, data); s != out[len(out)-1] {
-			out = append(out, s)
-		}
+		out = append(out, userSocket(env, data))
 	}
-	return out
+	return slices.Compact(out) // a runtime folder /run, or one place for two reasons
 }
