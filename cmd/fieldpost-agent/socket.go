@@ -22,45 +22,64 @@ import (
 
 // socketFlag adds --socket.
 func socketFlag(c *cobra.Command) {
-	c.Flags().String("socket", "", "the agent's `socket` (default $FIELDPOST_SOCKET, else the first agent found)")
+	c.Flags().String("socket", "", "the agent's `socket` (default $FIELDPOST_SOCKET, else that of -c, else the first agent found)")
 }
 
 // findSocket returns the socket that was named, or the first one on which an
 // agent answers.
 func findSocket(c *cobra.Command) (string, error) {
-	candidates := conf.Sockets(os.Environ())
-	if s, err := c.Flags().GetString("socket"); err == nil && s != "" {
-		candidates = []string{s}
+	candidates, err := sockets(c)
+	if err != nil {
+		return "", err
 	}
-	var failed error
+	var failed error // of a place where something is
 	for _, s := range candidates {
 		conn, err := net.DialTimeout("unix", s, 5*time.Second)
-		if err == nil {
+		switch {
+		case err == nil:
 			return s, conn.Close()
-		}
-		if failed == nil || !errors.Is(err, fs.ErrNotExist) {
+		case errors.Is(err, fs.ErrPermission):
+			return "", noAgent(s, err) // an agent of this machine, but not for us: do not take another one silently
+		case !errors.Is(err, fs.ErrNotExist):
 			failed = noAgent(s, err)
 		}
-		if errors.Is(err, fs.ErrPermission) {
-			break // an agent of this machine, but not for us: do not take another one silently
-		}
 	}
-	if len(candidates) > 1 {
-		failed = cli.Exit(cli.Temporary, fmt.Errorf("%w; looked for %s", failed, strings.Join(candidates, ", ")))
+	if failed == nil {
+		failed = noAgent(strings.Join(candidates, " or "), fs.ErrNotExist)
 	}
 	return "", failed
 }
 
+// sockets are the places to look at: what --socket or a variable names, the
+// socket of a configuration that was named, else where agents usually listen.
+func sockets(c *cobra.Command) ([]string, error) {
+	if s, err := c.Flags().GetString("socket"); err == nil && s != "" {
+		return []string{s}, nil
+	}
+	source := cli.Source(c)
+	if source.File != "" && os.Getenv("FIELDPOST_SOCKET") == "" {
+		file, origins, err := conf.LoadAgent(source)
+		if err != nil {
+			return nil, cli.Exit(cli.BadConfig, err)
+		}
+		if at := origins["socket.path"]; at != "default" && at != "user" {
+			return []string{file.Socket.Path}, nil
+		}
+	}
+	return conf.Sockets(source.Environ), nil
+}
+
 // noAgent says why nobody answers and what to do.
-func noAgent(socket string, err error) error {
+func noAgent(where string, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%s: permission denied; join the group of the socket (ls -l shows it) or run as its owner", socket)
+		return fmt.Errorf("%s: permission denied; join the group of the socket (ls -l shows it), run as its owner, "+
+			"or name another with --socket or FIELDPOST_SOCKET", where)
 	}
-	reason := "no agent answers at " + socket
+	reason := fmt.Sprintf("no agent answers at %s (%v)", where, innermost(err))
 	if errors.Is(err, fs.ErrNotExist) {
-		reason = "no agent runs at " + socket
+		reason = "no agent runs at " + where
 	}
-	return cli.Exit(cli.Temporary, fmt.Errorf("%s (%w); start one with: fieldpost-agent run", reason, innermost(err)))
+	return cli.Exit(cli.Temporary, errors.New(reason+"; start one with `fieldpost-agent run`, or name its socket with --socket or FIELDPOST_SOCKET"))
 }
 
 func innermost(err error) error {
