@@ -227,7 +227,7 @@ func (p *parts) openStore(ctx context.Context) (err error) {
 		}
 	}
 	p.store, err = store.Open(ctx, store.Config{
-		Dir: cfg.DataDir, Listen: cfg.NATS.Listen, MaxStore: limit, AllowRemote: cfg.Auth.Mode == AuthOpen,
+		Dir: cfg.DataDir, Listen: cfg.NATS.Listen, MaxStore: limit, AllowRemote: cfg.Auth.Mode == AuthOpen, Protect: routeSubjects(cfg.Routes),
 		URLs: cfg.NATS.URLs, Creds: cfg.NATS.Creds, Replicas: cfg.NATS.Replicas, Fault: cfg.Fault, Log: cfg.Log,
 	})
 	if err != nil {
@@ -328,4 +328,12 @@ func natsAddr(s *store.Store) string {
 		}
 	}
 	return s.ClientURL()
+}
+
+// routeSubjects is where only the hub may publish.
+func routeSubjects(routes []Route) (out []string) {
+	for _, r := range routes {
+		out = append(out, r.Prefix+".>")
+	}
+	return out
 }

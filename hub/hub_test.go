@@ -117,6 +117,17 @@ func (r *running) connect() *nats.Conn {
 	return nc
 }
 
+// inside connects with the hub's own rights, to write into its streams.
+func (r *running) inside() *nats.Conn {
+	r.t.Helper()
+	nc, err := r.open.Load().store.Connect("test")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(nc.Close)
+	return nc
+}
+
 func (r *running) admin() *admin.Client {
 	r.t.Helper()
 	c, err := admin.New(r.Addrs().HTTP)
@@ -317,14 +328,13 @@ func TestReadinessNamesTheReason(t *testing.T) {
 	cfg := testConfig(t.TempDir())
 	cfg.Blocks.MaxBytes = Size{Bytes: 4 << 20}
 	r := start(t, cfg)
-	nc := r.connect()
+	nc := r.inside()
 	js, err := nc.JetStream()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := 0; ; i++ {
-		_, err := js.Publish(fmt.Sprintf("fp.blocks.d.%016x.normal", i), make([]byte, 256<<10))
-		if err != nil {
+		if _, err := js.Publish(fmt.Sprintf("fp.blocks.d.%016x.normal", i), make([]byte, 256<<10)); err != nil {
 			break
 		}
 	}

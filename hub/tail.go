@@ -53,7 +53,11 @@ func (h *Hub) tail(w http.ResponseWriter, r *http.Request) {
 		h.unreadable(w, err)
 		return
 	}
-	consumer, err := js.CreateConsumer(r.Context(), stream, cfg)
+	// Not under the client's context: a consumer that is made after its client
+	// gave up would be nobody's.
+	making, made := context.WithTimeout(context.WithoutCancel(r.Context()), 10*time.Second)
+	consumer, err := js.CreateConsumer(making, stream, cfg)
+	made()
 	if err != nil {
 		h.unreadable(w, err)
 		return

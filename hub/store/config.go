@@ -19,6 +19,9 @@ type Config struct {
 	// AllowRemote lets clients connect without credentials to an address that is
 	// not loopback. Without it such an address is refused.
 	AllowRemote bool
+	// Protect lists subjects, besides those of this package's own streams, that
+	// only the hub may publish to at the embedded server: those of the routes.
+	Protect []string
 
 	URLs     []string // of one cluster
 	Creds    string   // credentials file; may be empty

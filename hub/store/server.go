@@ -10,12 +10,31 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
 )
 
 // embedded is a nats-server in this process.
 type embedded struct {
 	srv    *server.Server
+	key    nkeys.KeyPair // the hub's own
 	unlock func()
+}
+
+// guestUser is whoever connects to the embedded server without credentials. A
+// guest may read and call everything, but not write where only the hub writes:
+// one foreign message there would be taken for a projected one.
+const guestUser = "guest"
+
+func guest(cfg Config) *server.User {
+	deny := append([]string{"fp.blocks.>", "fp.wake.>", "dead.>", "$KV.fieldpost_devices.>", "$KV.fieldpost_hub.>"}, cfg.Protect...)
+	return &server.User{Username: guestUser, Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: deny}}}
+}
+
+// login proves to the embedded server that this is the hub itself.
+func (e *embedded) login() (nats.Option, error) {
+	pub, err := e.key.PublicKey()
+	return nats.Nkey(pub, e.key.Sign), err
 }
 
 // startServer returns when the server takes clients.
@@ -28,7 +47,20 @@ func startServer(ctx context.Context, cfg Config) (*embedded, error) {
 		return nil, err
 	}
 	host, port, _ := splitListen(cfg.Listen) // checked by withDefaults
+	key, err := nkeys.CreateUser()
+	if err != nil {
+		unlock()
+		return nil, fmt.Errorf("store: embedded server: %w", err)
+	}
+	pub, err := key.PublicKey()
+	if err != nil {
+		unlock()
+		return nil, fmt.Errorf("store: embedded server: %w", err)
+	}
 	srv, err := server.NewServer(&server.Options{
+		Nkeys:                  []*server.NkeyUser{{Nkey: pub}},
+		Users:                  []*server.User{guest(cfg)},
+		NoAuthUser:             guestUser,
 		ServerName:             "fieldpost-hub",
 		Host:                   host,
 		Port:                   port,
@@ -54,7 +86,7 @@ func startServer(ctx context.Context, cfg Config) (*embedded, error) {
 		unlock()
 		return nil, fmt.Errorf("store: embedded server: %w", err)
 	}
-	e := &embedded{srv: srv, unlock: unlock}
+	e := &embedded{srv: srv, key: key, unlock: unlock}
 	log := &serverLog{log: cfg.Log, fatal: make(chan string, 1)}
 	srv.SetLoggerV2(log, false, false, false)
 	go srv.Start() // returns by itself; Shutdown waits for what it started

@@ -85,7 +85,11 @@ func (s *Store) Connect(name string, opts ...nats.Option) (*nats.Conn, error) {
 	}
 	url := ""
 	if s.embedded != nil {
-		all = append(all, nats.InProcessServer(s.embedded.srv))
+		login, err := s.embedded.login()
+		if err != nil {
+			return nil, fmt.Errorf("store: embedded server: %w", err)
+		}
+		all = append(all, nats.InProcessServer(s.embedded.srv), login)
 	} else {
 		url = join(s.cfg.URLs)
 		all = append(all, s.logLink(name)...)

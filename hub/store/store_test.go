@@ -344,8 +344,13 @@ func TestLayoutChanges(t *testing.T) {
 }
 
 func TestTwoInstancesCreateOneHub(t *testing.T) {
-	first := open(t, Config{})
-	second, err := Open(ctx(t), Config{URLs: []string{first.ClientURL()}})
+	urls := []string{plainServer(t)}
+	first, err := Open(ctx(t), Config{URLs: urls})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	second, err := Open(ctx(t), Config{URLs: urls})
 	if err != nil {
 		t.Fatal(err)
 	}
