@@ -99,13 +99,14 @@ func (s *fakeStore) commit(w fakeAppend) (spool.Receipt, error) {
 func (s *fakeStore) Enqueue(lane wire.Lane, msgs []wire.Message, done func(spool.Receipt, error)) {
 	s.mu.Lock()
 	closed := s.closed
-	s.open++
+	if !closed {
+		s.open++
+		s.work <- fakeAppend{lane, msgs, done} // has room for all tests; Close waits for mu
+	}
 	s.mu.Unlock()
 	if closed {
 		done(spool.Receipt{}, spool.ErrClosed)
-		return
 	}
-	s.work <- fakeAppend{lane, msgs, done}
 }
 
 func (s *fakeStore) Err() error {
