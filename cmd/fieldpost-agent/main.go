@@ -3,7 +3,7 @@
 //
 // Reading order: main.go (the verbs), config.go (from agent.yaml to
 // agent.Config), run.go (the agent itself), socket.go (how the other verbs find
-// and ask it), publish.go, lines.go, tap.go, status.go, drain.go, link.go, hub.go.
+// and ask it), publish.go, negative.go, lines.go, tap.go, status.go, drain.go, link.go, hub.go.
 package main
 
 import (
@@ -22,7 +22,8 @@ var version string
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
 func run(args []string, in io.Reader, out, errOut io.Writer) int {
-	return cli.Run(root(), args, in, out, errOut)
+	c := root()
+	return cli.Run(c, negativeData(c, args), in, out, errOut)
 }
 
 func root() *cobra.Command {
