@@ -31,6 +31,9 @@ func tapCommand() *cobra.Command {
 		Example: `  fieldpost-agent tap 'sensors.>'`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := cli.CheckFilter(args[0]); err != nil {
+				return err
+			}
 			ctx, stop := cli.Signals(c.ErrOrStderr())
 			defer stop()
 			a, err := newAPI(c)
@@ -67,7 +70,7 @@ func showTapped(c *cobra.Command, line []byte) error {
 	if err := json.Unmarshal(line, &m); err != nil {
 		return fmt.Errorf("a line of the tap cannot be read: %w", err)
 	}
-	return cli.Print(c, json.RawMessage(line), func(w io.Writer) { fmt.Fprintf(w, "%s %s\n", m.Subject, m.text()) })
+	return cli.Print(c, json.RawMessage(line), func(w io.Writer) { fmt.Fprintf(w, "%s %s\n", cli.Visible(m.Subject), cli.Visible(m.text())) })
 }
 
 func (m *tapped) text() string {

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -52,9 +54,26 @@ func ask(c *cobra.Command, fn func(context.Context, *admin.Client) error) error 
 		}
 		return err
 	case isDown(err):
-		return cli.Exit(cli.Temporary, err)
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("hub at %s: %w", addr, err)
+		}
+		return cli.Exit(cli.Temporary, fmt.Errorf("%w; start it with `fieldpost-hub run`, or name another with --http or FIELDPOST_HTTP", err))
 	}
 	return err
+}
+
+// patience is how long the hub may take for one answer.
+const patience = 10 * time.Second
+
+// within gives one call to the hub a time limit.
+func within[T any](ctx context.Context, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	out, err := call(limited)
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		err = fmt.Errorf("no answer within %s: %w", limit, context.DeadlineExceeded)
+	}
+	return out, err
 }
 
 // isDown reports whether nobody answered.

@@ -35,7 +35,7 @@ func devicesCommand() *cobra.Command {
 		Args:  cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return ask(c, func(ctx context.Context, a *admin.Client) error {
-				d, err := a.Device(ctx, args[0])
+				d, err := within(ctx, patience, func(ctx context.Context) (admin.Device, error) { return a.Device(ctx, args[0]) })
 				if err != nil {
 					return err
 				}
@@ -54,6 +54,9 @@ func listDevices(c *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
+	if s, ok := strings.CutPrefix(filter, "state="); ok && !slices.Contains([]string{"online", "offline", "cloned"}, s) {
+		return cli.Usagef("--filter: state %q is not one of online, offline, cloned", s)
+	}
 	return ask(c, func(ctx context.Context, a *admin.Client) error {
 		t := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
 		if !cli.JSON(c) {
@@ -61,13 +64,13 @@ func listDevices(c *cobra.Command, _ []string) error {
 		}
 		now := time.Now()
 		for q := (admin.DeviceQuery{Filter: filter}); ; {
-			page, err := a.Devices(ctx, q)
+			page, err := within(ctx, patience, func(ctx context.Context) (admin.Devices, error) { return a.Devices(ctx, q) })
 			if err != nil {
 				return err
 			}
 			for _, d := range page.Devices {
 				if !cli.JSON(c) {
-					fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", d.Device, state(d), cli.Ago(now, d.Seen), backlog(d), d.Version, labels(d))
+					fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", d.Device, state(d), cli.Ago(now, d.Seen), backlog(d), cli.Visible(d.Version), labels(d))
 				} else if err := cli.Print(c, d, nil); err != nil {
 					return err
 				}
@@ -105,7 +108,7 @@ func backlog(d admin.Device) string {
 func labels(d admin.Device) string {
 	out := make([]string, 0, len(d.Labels))
 	for _, k := range slices.Sorted(maps.Keys(d.Labels)) {
-		out = append(out, k+"="+d.Labels[k])
+		out = append(out, cli.Visible(k+"="+d.Labels[k]))
 	}
 	return strings.Join(out, ",")
 }
@@ -113,7 +116,7 @@ func labels(d admin.Device) string {
 func writeDevice(w io.Writer, d admin.Device, now time.Time) {
 	fmt.Fprintf(w, "device   %s, %s for %s\n", d.Device, state(d), cli.Span(now.Sub(d.Since)))
 	fmt.Fprintf(w, "seen     %s; first %s\n", cli.Ago(now, d.Seen), cli.Ago(now, d.Created))
-	fmt.Fprintf(w, "agent    version %s, started %s, epoch %s\n", d.Version, cli.Ago(now, d.Started), cmp.Or(d.Epoch, "not begun"))
+	fmt.Fprintf(w, "agent    version %s, started %s, epoch %s\n", cli.Visible(d.Version), cli.Ago(now, d.Started), cmp.Or(d.Epoch, "not begun"))
 	if l := labels(d); l != "" {
 		fmt.Fprintf(w, "labels   %s\n", l)
 	}

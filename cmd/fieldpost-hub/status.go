@@ -22,7 +22,7 @@ func statusCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return ask(c, func(ctx context.Context, a *admin.Client) error {
-				s, err := a.Status(ctx)
+				s, err := within(ctx, patience, a.Status)
 				if err != nil {
 					return err
 				}

@@ -6,6 +6,7 @@
 // JSON document a line.
 //
 // Reading order: run.go (from arguments to an exit code), exit.go (which error
-// is which code), output.go (results), logger.go (the programs' log), signal.go
+// is which code), output.go (results), visible.go (what
+// others wrote), filter.go (filters in a call), logger.go (the programs' log), signal.go
 // (how they are stopped), version.go.
 package cli
