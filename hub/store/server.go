@@ -21,14 +21,24 @@ type embedded struct {
 	unlock func()
 }
 
-// guestUser is whoever connects to the embedded server without credentials. A
-// guest may read and call everything, but not write where only the hub writes:
-// one foreign message there would be taken for a projected one.
-const guestUser = "guest"
-
-func guest(cfg Config) *server.User {
+// users are the hub itself, who may do everything, and the guest, who is whoever
+// connects without credentials. A guest may read and call everything, but not
+// write where only the hub writes: one foreign message there would be taken for
+// a projected one.
+func users(cfg Config, hub, guest string) []*server.NkeyUser {
 	deny := append([]string{"fp.blocks.>", "fp.wake.>", "dead.>", "$KV.fieldpost_devices.>", "$KV.fieldpost_hub.>"}, cfg.Protect...)
-	return &server.User{Username: guestUser, Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: deny}}}
+	return []*server.NkeyUser{
+		{Nkey: hub},
+		{Nkey: guest, Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: deny}}},
+	}
+}
+
+// newUser returns a key that lives as long as this process.
+func newUser() (key nkeys.KeyPair, public string, err error) {
+	if key, err = nkeys.CreateUser(); err == nil {
+		public, err = key.PublicKey()
+	}
+	return key, public, err
 }
 
 // login proves to the embedded server that this is the hub itself.
@@ -47,20 +57,15 @@ func startServer(ctx context.Context, cfg Config) (*embedded, error) {
 		return nil, err
 	}
 	host, port, _ := splitListen(cfg.Listen) // checked by withDefaults
-	key, err := nkeys.CreateUser()
-	if err != nil {
-		unlock()
-		return nil, fmt.Errorf("store: embedded server: %w", err)
-	}
-	pub, err := key.PublicKey()
-	if err != nil {
+	key, hub, err := newUser()
+	_, guest, err2 := newUser()
+	if err := errors.Join(err, err2); err != nil {
 		unlock()
 		return nil, fmt.Errorf("store: embedded server: %w", err)
 	}
 	srv, err := server.NewServer(&server.Options{
-		Nkeys:                  []*server.NkeyUser{{Nkey: pub}},
-		Users:                  []*server.User{guest(cfg)},
-		NoAuthUser:             guestUser,
+		Nkeys:                  users(cfg, hub, guest),
+		NoAuthUser:             guest,
 		ServerName:             "fieldpost-hub",
 		Host:                   host,
 		Port:                   port,
