@@ -32,7 +32,7 @@ func (w *worker) locate(ctx context.Context, last uint64, cp Checkpoint, tables 
 		if err != nil {
 			return Position{}, false, err
 		}
-		if ok {
+		if ok && !pos.Before(cp.Position) { // else somebody has copied an old one of ours
 			w.foreign(last - seq)
 			return pos, true, nil
 		}

@@ -3,6 +3,8 @@ package unpack
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -259,6 +261,13 @@ func TestForeignMessagesAndLostStates(t *testing.T) {
 	}
 	for name, between := range map[string]func(w *world){
 		"foreign messages": func(w *world) { foreign(w, 3) },
+		"an old message copied": func(w *world) {
+			m := w.all("EDGE")[1]
+			maps.DeleteFunc(m.Header, func(k string, _ []string) bool { return strings.HasPrefix(k, "Nats-") })
+			if _, err := w.s.PublishBatch(w.ctx(), []store.Msg{{Subject: m.Subject, Header: m.Header, Data: m.Data}}); err != nil {
+				t.Fatal(err)
+			}
+		},
 		"checkpoints lost": func(w *world) {
 			if err := mustKV(w).Delete(w.ctx(), keyCheckpoint("EDGE")); err != nil {
 				t.Fatal(err)

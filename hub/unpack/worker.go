@@ -142,8 +142,12 @@ func (w *worker) known(ctx context.Context, from *start, tables Tables) (err err
 		return err
 	}
 	pos, ok, err := w.locate(ctx, from.last, from.Checkpoint, tables)
-	if ok {
+	switch {
+	case ok:
 		from.Position, from.StreamSeq, from.skip = pos, from.last, 0
+	case err == nil:
+		w.u.cfg.Log.Warn("messages were purged from the stream before it was resumed; going on by counting, which takes every message since the checkpoint for the hub's own",
+			"stream", w.stream, "messages", from.skip)
 	}
 	return err
 }
