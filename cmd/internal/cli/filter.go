@@ -3,15 +3,16 @@ package cli
 import (
 	"strings"
 	"unicode/utf8"
-
-	"github.com/fieldpost/fieldpost/sync/wire"
 )
+
+// maxFilter is the longest subject (wire.MaxSubject).
+const maxFilter = 255
 
 // CheckFilter refuses what is no filter of subjects, as a mistake in the call.
 func CheckFilter(f string) error {
 	const accepted = "a filter is tokens between dots, such as sensors.*.temp or sensors.>: * stands for one whole token, > at the end for all that follow"
-	if f == "" || len(f) > wire.MaxSubject {
-		return Usagef("filter is %d bytes, wanted are 1 to %d; > takes everything", len(f), wire.MaxSubject)
+	if f == "" || len(f) > maxFilter {
+		return Usagef("filter is %d bytes, wanted are 1 to %d; > takes everything", len(f), maxFilter)
 	}
 	tokens := strings.Split(f, ".")
 	for i, t := range tokens {
