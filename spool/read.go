@@ -108,8 +108,9 @@ func (s *Spool) tryRead(f wire.Flow, from uint64) (data []byte, again bool, err 
 	held := g.use.TryRLock() // never waited for under mu
 	s.mu.RUnlock()
 	if !held {
-		g.use.RLock()   // it is being opened, sealed or removed:
-		g.use.RUnlock() //nolint:staticcheck // SA2001: only the wait counts
+		g.use.RLock()
+		//lint:ignore SA2001 it is being opened, sealed or removed: only the wait counts
+		g.use.RUnlock()
 		return nil, true, nil
 	}
 	if g.src == nil || !open {

@@ -320,6 +320,11 @@ func TestSkippingEndsWithTheLedger(t *testing.T) {
 	w.some(10)
 	_, stop := w.start(w.config())
 	w.caughtUp()
+	w.wait("the checkpoint is saved", func() bool {
+		s := saved[Checkpoint]{kv: mustKV(w), key: keyCheckpoint("EDGE")}
+		found, err := s.load(w.ctx())
+		return err == nil && found && s.val.StreamSeq == w.info("EDGE").Last && s.val.Block == 11
+	})
 	stop()
 	for range 3 {
 		if _, err := w.s.PublishBatch(w.ctx(), []store.Msg{{Subject: "edge.intruder"}}); err != nil {
