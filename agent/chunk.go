@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 )
@@ -157,15 +158,23 @@ func (a *Agent) chunk(normal bool) *chunk {
 	return smallChunks.Get().(*chunk)
 }
 
-// largeChunk waits for the memory of one large frame.
+// largeChunk waits for the memory of one large frame, but not for ever: slow
+// programs may hold all of it.
 func (a *Agent) largeChunk(ctx context.Context, size int) (*chunk, *problem) {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.HeaderTimeout)
+	defer cancel()
 	n := int64(size)
-	if err := a.frames.large.wait(ctx, n); err != nil {
-		return nil, newProblem(codeStopping, "retry when the agent runs again")
+	err := a.frames.large.wait(ctx, n)
+	if err == nil {
+		if err = a.bodies.wait(ctx, min(n, a.bodies.max-a.frames.chunks.max)); err != nil {
+			a.frames.large.give(n)
+		}
 	}
-	if err := a.bodies.wait(ctx, min(n, a.bodies.max-a.frames.chunks.max)); err != nil {
-		a.frames.large.give(n)
-		return nil, newProblem(codeStopping, "retry when the agent runs again")
+	switch {
+	case err == nil:
+		return &chunk{buf: make([]byte, size), held: n, large: true}, nil
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, newProblem(codeQuota, "no memory for a frame of %d bytes within %v; retry, or raise socket.max_inflight", size, a.cfg.HeaderTimeout)
 	}
-	return &chunk{buf: make([]byte, size), held: n, large: true}, nil
+	return nil, newProblem(codeStopping, "retry when the agent runs again")
 }
