@@ -50,6 +50,8 @@ func TestCheckHeaders(t *testing.T) {
 		{false, []Pair{{"a:", "x"}}},
 		{false, []Pair{{"ä", "x"}}},
 		{false, []Pair{{"Nats-Msg-Id", "x"}}},
+		{false, []Pair{{"status", "100"}}},
+		{true, []Pair{{"X-Status", "100"}}},
 		{false, []Pair{{"nats-", "x"}}},
 		{false, []Pair{{"NATS-EXPECTED-STREAM", "x"}}},
 		{false, []Pair{{"fieldpost-seq", "x"}}},

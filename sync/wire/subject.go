@@ -91,8 +91,12 @@ func CheckHeaders(hs []Pair) error {
 		if !dotted(h.Key, MaxHeaders) {
 			return fmt.Errorf("header name %q is not made of letters, digits, -, _ and . only", h.Key)
 		}
-		if low := strings.ToLower(h.Key); strings.HasPrefix(low, "nats-") || strings.HasPrefix(low, "fieldpost-") {
+		low := strings.ToLower(h.Key)
+		if strings.HasPrefix(low, "nats-") || strings.HasPrefix(low, "fieldpost-") {
 			return fmt.Errorf("header name %q is reserved; choose one that begins with neither Nats- nor Fieldpost-", h.Key)
+		}
+		if low == "status" { // NATS clients take an empty message with it for one of the server's own
+			return fmt.Errorf("header name %q is reserved; choose another", h.Key)
 		}
 		if strings.ContainsAny(h.Value, "\r\n\x00") || !utf8.ValidString(h.Value) || strings.TrimSpace(h.Value) != h.Value {
 			return fmt.Errorf("header %q: the value holds a line break, a NUL, bytes that are not UTF-8, or white space at an end", h.Key)
