@@ -32,6 +32,7 @@ type lane struct {
 	mu      sync.Mutex
 	queue   []*request // guarded by mu
 	bytes   int        // of the queue, guarded by mu
+	enough  int        // guarded by mu: so many requests are worth a commit
 	closing bool       // guarded by mu; nothing is queued afterwards
 
 	wake chan struct{} // capacity 1: the queue became worth a look
@@ -137,7 +138,7 @@ func (l *lane) push(r *request) bool {
 	l.queue = append(l.queue, r)
 	l.bytes += r.bytes
 	block := l.s.cfg.BlockBytes
-	tell := len(l.queue) == 1 || before < block && l.bytes >= block
+	tell := len(l.queue) == 1 || len(l.queue) == l.enough || before < block && l.bytes >= block
 	l.mu.Unlock()
 	if tell {
 		l.poke()
@@ -184,8 +185,19 @@ func (l *lane) unpop(rs []*request) {
 	l.queue = append(append([]*request(nil), rs...), l.queue...)
 }
 
-func (l *lane) queued() (n, bytes int, closing bool) {
+// queued tells how many requests wait, and whether waiting for more gains
+// nothing: there is enough for a block, or as many as came together the last
+// time, which is when publishers that wait for each answer are all back.
+func (l *lane) queued() (n int, enough, closing bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.queue), l.bytes, l.closing
+	n = len(l.queue)
+	return n, n > 0 && (l.bytes >= l.s.cfg.BlockBytes || n >= l.enough), l.closing
+}
+
+// expect notes how many requests came together.
+func (l *lane) expect(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.enough = max(2, n*3/4) // a lone message waits for company
 }

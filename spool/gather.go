@@ -199,6 +199,7 @@ func (l *lane) hand(g *group) {
 	if len(g.requests) == 0 {
 		return
 	}
+	l.expect(len(g.requests))
 	l.encode(g)
 	if g.err != nil {
 		l.undo(g)

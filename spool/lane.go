@@ -46,7 +46,7 @@ func (l *lane) run() {
 			case <-l.idle:
 				l.busy = false
 			case <-l.wake:
-				if _, bytes, _ := l.queued(); bytes < l.s.cfg.BlockBytes {
+				if _, enough, _ := l.queued(); !enough {
 					continue
 				}
 			}
@@ -62,11 +62,11 @@ func (l *lane) run() {
 func (l *lane) await() bool {
 	waited := false
 	for {
-		n, bytes, closing := l.queued()
+		n, enough, closing := l.queued()
 		switch {
 		case n == 0 && closing:
 			return false
-		case n > 0 && (bytes >= l.s.cfg.BlockBytes || closing):
+		case enough || n > 0 && closing:
 			return true
 		case n > 0 && l.busy: // company until the commit before ends
 			select {
@@ -87,7 +87,7 @@ func (l *lane) await() bool {
 			select {
 			case <-l.wake:
 			case <-l.idle:
-				l.busy, waited = false, false
+				l.busy = false
 			case <-l.quit:
 			}
 		}
@@ -105,7 +105,7 @@ func (l *lane) delay() {
 		case <-l.quit:
 			return
 		case <-l.wake:
-			if _, bytes, _ := l.queued(); bytes >= l.s.cfg.BlockBytes {
+			if _, enough, _ := l.queued(); enough {
 				return
 			}
 		}

@@ -22,6 +22,11 @@ type model struct {
 	ids    map[string]place
 }
 
+type place struct {
+	flow wire.Flow
+	seq  uint64
+}
+
 type modelFlow struct {
 	flow     wire.Flow
 	base     uint64
@@ -262,7 +267,7 @@ func TestModel(t *testing.T) {
 		x.m.byFlow, x.m.ids = map[wire.Flow]*modelFlow{}, map[string]place{}
 		x.open(t)
 		defer func() { x.s.Close() }()
-		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+		for range rapid.IntRange(1, 20).Draw(t, "steps") {
 			switch rapid.IntRange(0, 19).Draw(t, "step") {
 			default:
 				x.append(t)

@@ -141,7 +141,7 @@ func (s *Spool) size() error {
 }
 
 func newLane(s *Spool, name wire.Lane) *lane {
-	l := &lane{s: s, name: name, next: s.high[name] + 1, wake: make(chan struct{}, 1), quit: make(chan struct{}),
+	l := &lane{s: s, name: name, next: s.high[name] + 1, enough: 2, wake: make(chan struct{}, 1), quit: make(chan struct{}),
 		commits: make(chan *group), idle: make(chan struct{}, 1)}
 	l.done.Add(2)
 	go l.run()

@@ -18,6 +18,13 @@ func small(t testing.TB, dir string) Config {
 	return Config{Dir: dir, MaxBytes: 64 << 20, KeepFree: -1, CommitDelay: -1}
 }
 
+// tiny makes a head full after a few commits.
+func tiny() *geometry {
+	g := newGeometry(1 << 20)
+	g.blocks = 12
+	return &g
+}
+
 func open(t testing.TB, cfg Config) *Spool {
 	t.Helper()
 	s, err := Open(cfg)

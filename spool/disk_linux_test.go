@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -122,3 +123,64 @@ func (b *lockedBuffer) Write(p []byte) (int, error) {
 
 func (b *lockedBuffer) Len() int       { b.mu.Lock(); defer b.mu.Unlock(); return b.b.Len() }
 func (b *lockedBuffer) String() string { b.mu.Lock(); defer b.mu.Unlock(); return b.b.String() }
+
+// TestNeighbourFillsDisk fills the file system while segments rotate. The spool
+// says so, keeps what it acked, survives being killed on the full disk, and
+// goes on when there is space again.
+func TestNeighbourFillsDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("mounts a file system")
+	}
+	d := newDisk(t, 96)
+	dir := filepath.Join(d.mnt, "spool")
+	l := newLedger()
+	for round := range 4 {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s|%s|1", crashEnv, dir, "seal:none"))
+		var out lockedBuffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "acks", func() bool { return out.Len() > 300*round || strings.HasSuffix(out.String(), "end\n") })
+		fill := filepath.Join(d.mnt, "neighbour")
+		_ = exec.Command("dd", "if=/dev/zero", "of="+fill, "bs=64k").Run() // until it fails
+		done := make(chan error, 1)
+		go func() { done <- cmd.Wait() }()
+		if round%2 == 0 {
+			cmd.Process.Kill()
+			<-done
+		} else {
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Fatalf("the spool died of a full disk: %v\n%s", err, out.String())
+				}
+			case <-time.After(60 * time.Second):
+				cmd.Process.Kill()
+				t.Fatal("the spool hangs on a full disk")
+			}
+		}
+		for line := range strings.Lines(out.String()) {
+			if strings.HasPrefix(line, "error") && !strings.Contains(line, "disk full") {
+				t.Errorf("child: %s", line)
+			}
+		}
+		l.collect(t, []byte(strings.ReplaceAll(out.String(), "error", "told")))
+		if round >= 2 { // opened while it is still full
+			s, err := Open(crashConfig(dir))
+			if err != nil {
+				t.Fatalf("open on a full disk: %v", err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Remove(fill); err != nil {
+			t.Fatal(err)
+		}
+		l.check(t, dir)
+		l = newLedger()
+		os.RemoveAll(dir)
+	}
+}
