@@ -78,6 +78,7 @@ func (s *fakeStore) commit(w fakeAppend) (spool.Receipt, error) {
 	for _, m := range w.msgs {
 		if first, ok := s.ids[m.ID]; ok && m.ID != "" {
 			rc.Duplicates++
+			rc.Copies = append(rc.Copies, spool.Copy{Flow: first.Flow, Seq: first.First})
 			if rc.Accepted == 0 {
 				rc.Flow, rc.First, rc.Last = first.Flow, first.First, first.Last
 			}
@@ -87,7 +88,7 @@ func (s *fakeStore) commit(w fakeAppend) (spool.Receipt, error) {
 		s.msgs[w.lane] = append(s.msgs[w.lane], m)
 		rc.Last = uint64(len(s.msgs[w.lane]))
 		if rc.Accepted++; rc.Accepted == 1 {
-			rc.First = rc.Last
+			rc.Flow.Lane, rc.First = w.lane, rc.Last
 		}
 		if m.ID != "" {
 			s.ids[m.ID] = spool.Receipt{Flow: rc.Flow, First: rc.Last, Last: rc.Last}

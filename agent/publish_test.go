@@ -235,6 +235,26 @@ func TestAckHub(t *testing.T) {
 	}
 }
 
+// A duplicate in a batch is at the hub when its first copy is, whatever the lane.
+func TestAckHubWaitsForFirstCopies(t *testing.T) {
+	w := start(t, nil)
+	if r := w.do("POST", "/v1/publish", `{"subject":"a","payload":"1","id":"first","lane":"bulk"}`); r.status != 200 {
+		t.Fatalf("%d %s", r.status, r.body)
+	}
+	batch := `{"subject":"a","payload":"2","id":"new","lane":"urgent"}` + "\n" + `{"subject":"a","payload":"1","id":"first","lane":"urgent"}`
+	answer := make(chan reply)
+	go func() { answer <- w.do("POST", "/v1/publish?ack=hub&timeout=300ms", batch) }()
+	w.eventually("stored", func() bool { return len(w.store.stored(wire.Urgent)) == 1 })
+	w.store.deliver(wire.Urgent, 1)
+	if r := <-answer; r.status != 202 || !strings.Contains(r.body, `"durable":"disk"`) {
+		t.Errorf("the first copy is not delivered: %d %s", r.status, r.body)
+	}
+	w.store.deliver(wire.Bulk, 1)
+	if r := w.do("POST", "/v1/publish?ack=hub", batch); r.status != 200 || !strings.Contains(r.body, `"durable":"hub"`) {
+		t.Errorf("both first copies are delivered: %d %s", r.status, r.body)
+	}
+}
+
 // Half a request, and one that does not come on, are answered.
 func TestSlowAndBrokenRequests(t *testing.T) {
 	const soon = 50 * time.Millisecond

@@ -12,15 +12,24 @@ import (
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
 
-// awaitHub waits until the hub has everything that rc is for; it says where it
-// is durable in the end.
+// awaitHub waits until the hub has everything that rc is for, the first copies of
+// duplicates included; it says where it is durable in the end.
 func (a *Agent) awaitHub(r *http.Request, rc spool.Receipt, timeout time.Duration) (status int, durable string) {
-	for _, seq := range [2]uint64{rc.Last, rc.First} { // in fifo the last implies the first
-		if a.waitDelivered(r.Context(), rc.Flow, seq, timeout) != nil {
+	until := time.Now().Add(timeout)
+	for _, c := range needed(rc) {
+		if a.waitDelivered(r.Context(), c.Flow, c.Seq, max(time.Until(until), 0)) != nil {
 			return http.StatusAccepted, "disk"
 		}
 	}
 	return http.StatusOK, "hub"
+}
+
+// needed is what must be delivered for rc: in fifo the last implies the first.
+func needed(rc spool.Receipt) []spool.Copy {
+	if rc.Accepted == 0 {
+		return rc.Copies
+	}
+	return append([]spool.Copy{{Flow: rc.Flow, Seq: rc.Last}, {Flow: rc.Flow, Seq: rc.First}}, rc.Copies...)
 }
 
 // waitDelivered returns nil once the hub has seq; the agent's stop ends the wait.

@@ -92,9 +92,33 @@ func setDefault[T comparable](v *T, to T) {
 // Receipt is the answer to an Append: durable, and under which numbers.
 type Receipt struct {
 	Flow        wire.Flow
-	First, Last uint64 // of the accepted messages; of the first copy if all were duplicates
+	First, Last uint64 // of the accepted messages; if all were duplicates, of the first copies in Flow
 	Accepted    int
-	Duplicates  int // messages whose id was accepted before
+	Duplicates  int    // messages whose id was accepted before
+	Copies      []Copy // where the duplicates' first copies are, in order; any flow
+}
+
+// Copy is the first copy of a message that came again.
+type Copy struct {
+	Flow wire.Flow
+	Seq  uint64
+}
+
+// duplicate adds a message that is known already.
+func (r *Receipt) duplicate(f wire.Flow, seq uint64) {
+	r.Duplicates++
+	r.Copies = append(r.Copies, Copy{f, seq})
+}
+
+// onlyCopies numbers a receipt of which nothing was accepted: by the flow of the
+// first message's first copy.
+func (r *Receipt) onlyCopies() {
+	r.Flow, r.First, r.Last = r.Copies[0].Flow, r.Copies[0].Seq, r.Copies[0].Seq
+	for _, c := range r.Copies {
+		if c.Flow == r.Flow {
+			r.First, r.Last = min(r.First, c.Seq), max(r.Last, c.Seq)
+		}
+	}
 }
 
 // Stats is a snapshot for status and metrics.

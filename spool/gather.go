@@ -53,15 +53,12 @@ func (l *lane) recognise(g *group, r *request) (known int, other *group) {
 }
 
 // duplicate is the answer to a request of which everything is durable.
-func (l *lane) duplicate(r *request) Receipt {
-	rc := Receipt{Duplicates: len(r.msgs)}
+func (l *lane) duplicate(r *request) (rc Receipt) {
 	for i := range r.msgs {
 		st := l.s.ids.lookup(hashID(r.msgs[i].ID), l.s.clock())
-		if i == 0 {
-			rc.Flow, rc.First = st.flow, st.seq
-		}
-		rc.Last = st.seq
+		rc.duplicate(st.flow, st.seq)
 	}
+	rc.onlyCopies()
 	return rc
 }
 
@@ -122,16 +119,12 @@ func (l *lane) take(g *group, r *request) {
 	g.requests = append(g.requests, r)
 	g.solo = r.alone
 	g.bytes += r.bytes
-	rc, dup := Receipt{Flow: g.flow}, Receipt{}
+	rc := Receipt{Flow: g.flow}
 	for i := range r.msgs {
 		if m := &r.msgs[i]; m.ID != "" {
 			k := hashID(m.ID)
 			if st := l.s.ids.lookup(k, l.s.clock()); st.known {
-				if rc.Duplicates == 0 {
-					dup.Flow, dup.First = st.flow, st.seq
-				}
-				dup.Last = st.seq
-				rc.Duplicates++
+				rc.duplicate(st.flow, st.seq)
 				continue
 			}
 			l.s.ids.begin(k, g, g.next)
@@ -146,7 +139,7 @@ func (l *lane) take(g *group, r *request) {
 		l.put(g, &r.msgs[i])
 	}
 	if rc.Accepted == 0 {
-		rc.Flow, rc.First, rc.Last = dup.Flow, dup.First, dup.Last
+		rc.onlyCopies()
 	}
 	r.receipt = rc
 	l.next = g.next

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,6 +24,25 @@ func wantDuplicate(t *testing.T, s *Spool, m wire.Message, first Receipt) {
 	r := appendOK(t, s, first.Flow.Lane, m)
 	if r.Duplicates != 1 || r.Accepted != 0 || r.First != first.First || r.Last != first.First || r.Flow != first.Flow {
 		t.Fatalf("retry of %s: %+v, the first was %+v", m.ID, r, first)
+	}
+}
+
+// TestDuplicatesOfSeveralFlows: a receipt never names a number of one flow with
+// the lane of another, and says where every first copy is.
+func TestDuplicatesOfSeveralFlows(t *testing.T) {
+	s := open(t, small(t, t.TempDir()))
+	u := appendOK(t, s, wire.Urgent, msg("0"), withID("u1", "1"), withID("u2", "2"))
+	b := appendOK(t, s, wire.Bulk, withID("b1", "3"))
+	r := appendOK(t, s, wire.Bulk, withID("u2", ""), withID("b1", ""), withID("u1", ""))
+	if r.Accepted != 0 || r.Duplicates != 3 || r.Flow != u.Flow || r.First != 2 || r.Last != 3 {
+		t.Errorf("only duplicates: %+v", r)
+	}
+	if want := []Copy{{u.Flow, 3}, {b.Flow, 1}, {u.Flow, 2}}; !slices.Equal(r.Copies, want) {
+		t.Errorf("copies %v, want %v", r.Copies, want)
+	}
+	r = appendOK(t, s, wire.Bulk, withID("u2", ""), withID("new", "4"))
+	if r.Accepted != 1 || r.Flow != b.Flow || r.First != 2 || r.Last != 2 || !slices.Equal(r.Copies, []Copy{{u.Flow, 3}}) {
+		t.Errorf("one of them new: %+v", r)
 	}
 }
 
