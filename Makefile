@@ -1,4 +1,4 @@
-# `make help` lists the targets. Go 1.26 is all that is needed.
+# `make help` lists the targets. Go 1.26 and git are needed.
 SHELL       := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .ONESHELL:

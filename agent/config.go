@@ -53,7 +53,7 @@ type Config struct {
 type SocketConfig struct {
 	Path        string      // empty: /run/fieldpost/agent.sock
 	Mode        fs.FileMode // 0: 0660
-	Group       string      // empty: fieldpost, if there is such a group
+	Group       string      // empty: left as it is
 	MaxPayload  int64       // bytes of one message; 0: 512 KiB; at most 8 MiB
 	MaxInflight int64       // bytes of all bodies in memory; 0: 8 MiB
 }
