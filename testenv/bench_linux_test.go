@@ -1,0 +1,200 @@
+package testenv
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/fieldpost/fieldpost/agent/client"
+	"github.com/fieldpost/fieldpost/hub/store"
+)
+
+// fill publishes n messages of the given size, as fast as the agent takes them.
+func fill(b *testing.B, a *Agent, n int, payload func(i int) []byte) {
+	b.Helper()
+	c, err := client.Dial(b.Context(), a.Socket)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	pending := make([]*client.Pending, 0, 4096)
+	wait := func() {
+		for _, p := range pending {
+			if _, err := p.Wait(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+		}
+		pending = pending[:0]
+	}
+	for i := range n {
+		pending = append(pending, c.PublishAsync(client.Message{Subject: "bench.s" + strconv.Itoa(i%50), Payload: payload(i)}))
+		if len(pending) == cap(pending) {
+			wait()
+		}
+	}
+	wait()
+}
+
+// reading is 200 bytes of JSON as a sensor would send it.
+func reading(i int) []byte {
+	return fmt.Appendf(make([]byte, 0, 200), `{"device":"esp32-%06x","seq":%d,"ts":%d,"type":"temperature","value":%.3f,"unit":"C","battery":%.2f,"rssi":%d,"ok":true,"site":"north","line":%d,"note":"within limits, calibrated"}`,
+		i%50, i, 1_767_225_600_000+int64(i)*20, 20+float64(i%977)/100, 3+float64(i%89)/100, -40-i%50, i%7)
+}
+
+// BenchmarkCatchUp measures from the link's return until the last message of a
+// backlog is in EDGE, against a bare JetStream server that stores the same
+// messages in atomic batches of 1,000 in the same run.
+func BenchmarkCatchUp(b *testing.B) {
+	const n = 200_000
+	for range b.N {
+		w := NewWorld(b, "")
+		a := w.AddAgent("press-7", "")
+		a.Link.Cut(true)
+		fill(b, a, n, reading)
+		began := time.Now()
+		a.Link.Cut(false)
+		Eventually(b, 5*time.Minute, "EDGE has everything", func() error { return w.edgeHolds(n) })
+		caught := float64(n) / time.Since(began).Seconds()
+		w.Hub.Stop(30 * time.Second)
+		a.Stop(30 * time.Second)
+		bare := bareJetStream(b, n)
+		b.ReportMetric(caught, "msg/s")
+		b.ReportMetric(bare, "bare-msg/s")
+		b.ReportMetric(caught/bare, "ratio")
+	}
+}
+
+func (w *World) edgeHolds(n uint64) error {
+	nc, err := nats.Connect("nats://" + w.NATS)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	s, err := js.Stream(context.Background(), "EDGE")
+	if err != nil {
+		return err
+	}
+	if got := s.CachedInfo().State.Msgs; got < n {
+		return fmt.Errorf("%d of %d", got, n)
+	}
+	return nil
+}
+
+// bareJetStream stores the messages with nothing of Fieldpost's around: atomic
+// batches of 1,000, several in flight, an fsync for each.
+func bareJetStream(b *testing.B, n int) (perSecond float64) {
+	b.Helper()
+	s, err := store.Open(b.Context(), store.Config{Dir: shortDir(b), Listen: "127.0.0.1:0", MaxStore: 4 << 30})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	err = s.EnsureStreams(b.Context(), store.Layout{BlocksMaxBytes: 1 << 30, DeadMaxAge: time.Hour, DeadMaxBytes: 1 << 20,
+		Routes: []store.RouteStream{{Name: "EDGE", Subjects: []string{"edge.>"}, MaxAge: time.Hour, MaxBytes: 2 << 30, Compress: true}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	began := time.Now()
+	var flying []*store.Pending
+	land := func() {
+		if _, err := flying[0].Wait(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		flying = flying[1:]
+	}
+	msgs := make([]store.Msg, 0, 1000)
+	for i := range n {
+		h := nats.Header{"Fieldpost-Epoch": {"0011223344556677"}, "Fieldpost-Seq": {strconv.Itoa(i)},
+			"Fieldpost-Time": {"2026-01-01T00:00:00.000Z"}, "Fieldpost-Block": {"1/" + strconv.Itoa(i)}}
+		msgs = append(msgs, store.Msg{Subject: "edge.press-7.bench.s" + strconv.Itoa(i%50), Header: h, Data: reading(i)})
+		if len(msgs) == cap(msgs) || i == n-1 {
+			p, err := s.StartBatch(msgs)
+			if err != nil {
+				b.Fatal(err)
+			}
+			flying, msgs = append(flying, p), msgs[:0]
+			if len(flying) == 4 {
+				land()
+			}
+		}
+	}
+	for len(flying) > 0 {
+		land()
+	}
+	return float64(n) / time.Since(began).Seconds()
+}
+
+// BenchmarkBacklog shows what a backlog costs the agent: resident memory while
+// it grew and idle, and the time from exec to ready, after kill -9 too.
+func BenchmarkBacklog(b *testing.B) {
+	for _, megabytes := range []int{10, 1024} {
+		b.Run(fmt.Sprintf("%dMB", megabytes), func(b *testing.B) {
+			rnd := rand.NewChaCha8([32]byte{1})
+			for range b.N {
+				w := NewWorld(b, "")
+				a := w.AddAgent("press-7", "spool: {max_bytes: 3GiB}\n")
+				a.Link.Cut(true)
+				payload := make([]byte, 4096)
+				fill(b, a, megabytes<<20/4096, func(int) []byte { rnd.Read(payload); return bytes.Clone(payload) })
+				b.ReportMetric(rss(b, a.PID()), "MB-under-load")
+				a.Kill()
+				b.ReportMetric(a.startUp(b).Seconds()*1000, "ms-to-ready-after-kill")
+				time.Sleep(2 * time.Second) // what start-up allocated may go
+				b.ReportMetric(rss(b, a.PID()), "MB-idle")
+				a.Stop(30 * time.Second)
+				b.ReportMetric(a.startUp(b).Seconds()*1000, "ms-to-ready")
+				a.Kill()
+			}
+		})
+	}
+}
+
+// startUp is the time from exec until the agent takes messages.
+func (a *Agent) startUp(b *testing.B) time.Duration {
+	b.Helper()
+	began := time.Now()
+	a.Start()
+	for {
+		resp, err := a.http.Get("http://agent/readyz")
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return time.Since(began)
+			}
+		}
+		if time.Since(began) > time.Minute {
+			b.Fatal("not ready within a minute")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// rss is a process's VmRSS in megabytes: anonymous and file pages.
+func rss(b *testing.B, pid int) float64 {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range bytes.Lines(text) {
+		var kb float64
+		if n, _ := fmt.Sscanf(string(line), "VmRSS: %f kB", &kb); n == 1 {
+			return kb / 1024
+		}
+	}
+	b.Fatal("no VmRSS")
+	return 0
+}
