@@ -28,6 +28,15 @@ func (a *Agent) openSpool() (store, error) {
 	return st, nil
 }
 
+// pingInterval is how often NATS itself asks whether an idle link is alive; a
+// session with something under way asks on its own.
+func (a *Agent) pingInterval() time.Duration {
+	if a.linkClass() == classMetered {
+		return 5 * time.Minute
+	}
+	return 20 * time.Second
+}
+
 // newNATSUplink joins the spool with the hub of the configuration.
 func (a *Agent) newNATSUplink(st store) (uplinks, error) {
 	sp, ok := st.(*spool.Spool)
@@ -39,6 +48,7 @@ func (a *Agent) newNATSUplink(st store) (uplinks, error) {
 		var err error
 		dialer, err = link.NewNATS(link.Config{
 			URLs: a.cfg.Hub.URLs, Device: a.device, Creds: a.cfg.Hub.Creds, CA: a.cfg.Hub.CA,
+			PingInterval: a.pingInterval,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("agent: %w: hub: %w", ErrConfig, err)

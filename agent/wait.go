@@ -24,12 +24,13 @@ func (a *Agent) awaitHub(r *http.Request, rc spool.Receipt, timeout time.Duratio
 	return http.StatusOK, "hub"
 }
 
-// needed is what must be delivered for rc: in fifo the last implies the first.
+// needed is what must be delivered for rc: in fifo, its last sequence and with it
+// all before, and the first copies of its duplicates.
 func needed(rc spool.Receipt) []spool.Copy {
 	if rc.Accepted == 0 {
 		return rc.Copies
 	}
-	return append([]spool.Copy{{Flow: rc.Flow, Seq: rc.Last}, {Flow: rc.Flow, Seq: rc.First}}, rc.Copies...)
+	return append([]spool.Copy{{Flow: rc.Flow, Seq: rc.Last}}, rc.Copies...)
 }
 
 // waitDelivered returns nil once the hub has seq; the agent's stop ends the wait.

@@ -77,7 +77,7 @@ const (
 	CodeCorrupt     = "corrupt"     // a frame could not be decoded
 	CodePartial     = "partial"     // a block was partly received already: recut
 	CodeEarly       = "early"       // fifo: something before it is missing
-	CodeReplaced    = "replaced"    // a newer session of the same process
+	CodeReplaced    = "replaced"    // a newer session of the same process, or too many
 	CodeIdle        = "idle"        // nothing heard for too long
 	CodeUnavailable = "unavailable" // the hub cannot store now: full, no leader
 	CodeStopping    = "stopping"    // the instance shuts down
@@ -123,7 +123,7 @@ type Ack struct {
 }
 
 // Heartbeat is the agent's report on fp.up.<device>, as JSON: at session start,
-// on change of state, and every Every seconds.
+// when the class of the link changes, and every Every seconds.
 type Heartbeat struct {
 	Version    string                 `json:"version"`
 	Process    string                 `json:"process"`
