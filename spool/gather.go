@@ -18,48 +18,45 @@ func (l *lane) fill(g *group) {
 			g.full = true
 			return
 		}
-		known, other := l.recognise(g, r)
+		copies, other := l.recognise(g, r)
 		switch {
 		case other != nil && len(g.requests) > 0:
 			g.full = true
 		case other != nil:
 			l.waitFor(other)
-		case known == len(r.msgs) && len(g.requests) == 0:
+		case copies != nil && len(g.requests) == 0:
 			l.pop()
-			r.done(l.duplicate(r), nil)
+			r.done(*copies, nil)
 		case l.roomFor(g, r):
-			l.pop()
 			l.take(g, r)
 		}
 	}
 }
 
-// recognise counts how many of r's messages are durable already, and returns a
-// group other than g that is still committing one of them.
-func (l *lane) recognise(g *group, r *request) (known int, other *group) {
+// recognise returns the answer to a request of which everything is durable
+// already, or a group other than g that is still committing one of its messages.
+func (l *lane) recognise(g *group, r *request) (copies *Receipt, other *group) {
+	rc, fresh := Receipt{}, false
 	for i := range r.msgs {
 		if r.msgs[i].ID == "" {
+			fresh = true
 			continue
 		}
 		st := l.s.ids.lookup(hashID(r.msgs[i].ID), l.s.clock())
 		switch {
 		case st.group != nil && st.group != g:
-			return 0, st.group
+			return nil, st.group
 		case st.known && st.group == nil:
-			known++
+			rc.duplicate(st.flow, st.seq)
+		default:
+			fresh = true
 		}
 	}
-	return known, nil
-}
-
-// duplicate is the answer to a request of which everything is durable.
-func (l *lane) duplicate(r *request) (rc Receipt) {
-	for i := range r.msgs {
-		st := l.s.ids.lookup(hashID(r.msgs[i].ID), l.s.clock())
-		rc.duplicate(st.flow, st.seq)
+	if fresh {
+		return nil, nil
 	}
 	rc.onlyCopies()
-	return rc
+	return &rc, nil
 }
 
 // waitFor returns when other is answered. Nothing is held meanwhile: no number,
@@ -106,9 +103,11 @@ func bound(bytes int) int64 { return int64(bytes) + int64(bytes)/64 + 8<<10 }
 // usable reports whether the lane's head takes commits.
 func (l *lane) usable() bool { return l.seg != nil && !l.seg.failed.Load() }
 
-// take numbers r's messages and lets them join g.
+// take numbers r's messages and lets them join g. r stays in the queue if
+// another lane was faster with one of its ids.
 func (l *lane) take(g *group, r *request) {
 	if err := l.beginFlow(); err != nil {
+		l.pop()
 		r.done(Receipt{}, err)
 		return
 	}
@@ -116,19 +115,19 @@ func (l *lane) take(g *group, r *request) {
 		g.flow, g.base, g.seg = l.flow, l.base, l.seg
 		g.first, g.next, g.coded = l.next, l.next, l.next
 	}
+	states, other := l.claim(g, r)
+	if other != nil {
+		return
+	}
+	l.pop()
 	g.requests = append(g.requests, r)
 	g.solo = r.alone
 	g.bytes += r.bytes
 	rc := Receipt{Flow: g.flow}
 	for i := range r.msgs {
-		if m := &r.msgs[i]; m.ID != "" {
-			k := hashID(m.ID)
-			if st := l.s.ids.lookup(k, l.s.clock()); st.known {
-				rc.duplicate(st.flow, st.seq)
-				continue
-			}
-			l.s.ids.begin(k, g, g.next)
-			g.ids = append(g.ids, k)
+		if states != nil && states[i].known {
+			rc.duplicate(states[i].flow, states[i].seq)
+			continue
 		}
 		if rc.Accepted == 0 {
 			rc.First = g.next
@@ -143,6 +142,23 @@ func (l *lane) take(g *group, r *request) {
 	}
 	r.receipt = rc
 	l.next = g.next
+}
+
+// claim takes the ids of r for g; nothing to do if it has none.
+func (l *lane) claim(g *group, r *request) ([]idState, *group) {
+	var keys []idKey
+	for i := range r.msgs {
+		if id := r.msgs[i].ID; id != "" {
+			if keys == nil {
+				keys = make([]idKey, len(r.msgs))
+			}
+			keys[i] = hashID(id)
+		}
+	}
+	if keys == nil {
+		return nil, nil
+	}
+	return l.s.ids.claim(keys, g, g.next, l.s.clock())
 }
 
 // put adds a message to the open block. A block that it does not fit is closed

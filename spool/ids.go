@@ -65,10 +65,15 @@ type idState struct {
 func (t *ids) lookup(k idKey, now int64) idState {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.expire(now)
+	return t.state(k)
+}
+
+// state is lookup; mu is held.
+func (t *ids) state(k idKey) idState {
 	if p, ok := t.pending[k]; ok {
 		return idState{group: p.group, flow: p.group.flow, seq: p.seq, known: true}
 	}
-	t.expire(now)
 	if at, ok := t.find(k); ok {
 		e := &t.ring[t.index[at]-1]
 		return idState{flow: t.flows[e.flow], seq: e.seq, known: true}
@@ -76,11 +81,30 @@ func (t *ids) lookup(k idKey, now int64) idState {
 	return idState{}
 }
 
-// begin notes an id whose message joined a group.
-func (t *ids) begin(k idKey, g *group, seq uint64) {
+// claim looks up every key, and notes those that are new as g's, numbered from
+// seq on: all in one step, or nothing if another group is still committing one
+// of them, which it returns. A zero key stands for a message without an id.
+func (t *ids) claim(keys []idKey, g *group, seq uint64, now int64) (states []idState, other *group) {
 	t.mu.Lock()
-	t.pending[k] = pendingID{g, seq}
-	t.mu.Unlock()
+	defer t.mu.Unlock()
+	for _, k := range keys {
+		if p, ok := t.pending[k]; ok && p.group != g {
+			return nil, p.group
+		}
+	}
+	t.expire(now)
+	states = make([]idState, len(keys))
+	for i, k := range keys {
+		if k != (idKey{}) {
+			if states[i] = t.state(k); states[i].known {
+				continue
+			}
+			t.pending[k] = pendingID{g, seq}
+			g.ids = append(g.ids, k)
+		}
+		seq++
+	}
+	return states, nil
 }
 
 // finish moves a group's ids into the window, or forgets them if it failed.

@@ -147,12 +147,11 @@ func TestDuplicatesAcrossLanes(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	seen := map[string]bool{}
 	n := 0
 	for _, h := range s.Flows() {
 		n += len(readAll(t, s, h.Flow, 1))
 	}
-	if n != 31 || len(seen) != 0 {
+	if n != 31 {
 		t.Fatalf("%d messages are stored of 31 ids", n)
 	}
 }
@@ -180,8 +179,8 @@ func TestIDsAreBounded(t *testing.T) {
 	g := &group{flow: wire.Flow{Epoch: wire.NewEpoch()}}
 	for i := range 3 * maxIDs {
 		k := hashID(fmt.Sprint(i))
-		g.ids = []idKey{k}
-		table.begin(k, g, uint64(i))
+		g.ids = nil
+		table.claim([]idKey{k}, g, uint64(i), 0)
 		table.finish(g, true, int64(i)/1000)
 	}
 	runtime.GC()
