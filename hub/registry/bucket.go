@@ -55,7 +55,9 @@ func (r *Registry) Run(ctx context.Context) error {
 	// The deadline is short: what is not written is found out again.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	f.flush(last, true)
+	for range 3 { // a write that the end of ctx cut short may have been stored, and conflicts once
+		f.flush(last, true)
+	}
 	if ctx.Err() != nil {
 		return nil
 	}
