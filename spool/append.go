@@ -195,6 +195,13 @@ func (l *lane) queued() (n int, enough, closing bool) {
 	return n, n > 0 && (l.bytes >= l.s.cfg.BlockBytes || n >= l.enough), l.closing
 }
 
+// waiting is the size of the queue.
+func (l *lane) waiting() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.bytes
+}
+
 // expect notes how many requests came together.
 func (l *lane) expect(n int) {
 	l.mu.Lock()

@@ -81,7 +81,7 @@ func (l *lane) roomFor(g *group, r *request) bool {
 	total := g.bytes + r.bytes
 	blocks, bytes := 2*total/g.blockSize+1, bound(total)
 	fits := int64(blocks+1)*threshold <= l.s.geo.maxTxn() || len(g.requests) == 0
-	if fits && l.usable() && l.seg.head.room(bytes, blocks+1) { // one for a void
+	if fits && l.usable() && l.seg.head.room(bytes, blocks+1) && !l.better(g) { // one for a void
 		return true
 	}
 	if len(g.requests) > 0 {
@@ -95,6 +95,18 @@ func (l *lane) roomFor(g *group, r *request) bool {
 		return false
 	}
 	return true
+}
+
+// better reports whether a group is better begun in the next head, which is
+// open already: this one would fill with ever smaller groups, as its rest is
+// compared with what they take uncompressed.
+func (l *lane) better(g *group) bool {
+	if len(g.requests) > 0 || l.seg.head.room(min(bound(l.waiting()), l.s.geo.bytes/8), 1) {
+		return false
+	}
+	l.s.mu.RLock()
+	defer l.s.mu.RUnlock()
+	return l.s.spare != nil
 }
 
 // bound is what messages take when they do not compress at all.

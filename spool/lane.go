@@ -60,7 +60,6 @@ func (l *lane) run() {
 // await returns true when there is something to commit and waiting longer
 // gains nothing, false when the lane is closed and empty.
 func (l *lane) await() bool {
-	waited := false
 	for {
 		n, enough, closing := l.queued()
 		switch {
@@ -72,18 +71,14 @@ func (l *lane) await() bool {
 			select {
 			case <-l.idle:
 				l.busy = false
-				return true
 			case <-l.wake:
 			case <-l.quit:
 				return true
 			}
-		case n > 0 && (!waited || l.s.cfg.CommitDelay < 0):
-			return true // it came while we were at work, or company is not wanted
 		case n > 0:
 			l.delay()
 			return true
 		default:
-			waited = !l.busy
 			select {
 			case <-l.wake:
 			case <-l.idle:
@@ -94,8 +89,13 @@ func (l *lane) await() bool {
 	}
 }
 
-// delay gives a lone message CommitDelay to find company.
+// delay gives a lone message CommitDelay to find company. Publishers that were
+// answered just now come back within it, so that they do not fall apart into
+// cohorts which each pay for an fsync.
 func (l *lane) delay() {
+	if l.s.cfg.CommitDelay < 0 {
+		return
+	}
 	t := time.NewTimer(l.s.cfg.CommitDelay)
 	defer t.Stop()
 	for {
