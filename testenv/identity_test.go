@@ -171,9 +171,9 @@ func TestCloneBesideItsOriginal(t *testing.T) {
 	w.WaitAgent(b)
 	w.StartLoad(a, 5*time.Millisecond, s)
 	w.StartLoad(b, 5*time.Millisecond, s+1)
-	for range 10 {
-		time.Sleep(200 * time.Millisecond)
-		a.Link.Cut(false)
+	for i := range 10 { // a copy that opened at the same moment is noticed when it comes again
+		time.Sleep(300 * time.Millisecond)
+		[]*Agent{a, b}[i%2].Link.Cut(false)
 	}
 	w.stopLoads()
 	report(t, w)
