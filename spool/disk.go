@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -58,7 +59,9 @@ func diskError(op string, err error) error {
 			return err
 		}
 	}
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) ||
+		strings.Contains(err.Error(), syscall.ENOSPC.Error()) // Badger does not wrap
+	if full {
 		return fmt.Errorf("%w: %s: %w; free some space on the file system of the spool", ErrDiskFull, op, err)
 	}
 	return fmt.Errorf("%w: %s: %w", ErrDiskFault, op, err)

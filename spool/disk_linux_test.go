@@ -39,7 +39,7 @@ func newDisk(t testing.TB, megabytes int) *disk {
 			t.Skipf("no small file system here: %v: %v: %s", cmd, err, out)
 		}
 	}
-	t.Cleanup(func() { _ = exec.Command("umount", d.mnt).Run() })
+	t.Cleanup(func() { _ = exec.Command("umount", "-l", d.mnt).Run() })
 	return d
 }
 

@@ -283,7 +283,11 @@ func (s *Spool) damaged(g *segment, f wire.Flow, r wire.Range, cause error) erro
 	s.mu.RLock()
 	old := &segment{num: g.num, dir: g.dir, parts: slices.Clone(g.parts)}
 	s.mu.RUnlock()
-	if err := s.reserved(func() error { return s.quarantine(old, cause) }); err != nil {
+	err := s.marginLeft()
+	if err == nil {
+		err = s.reserved(func() error { return s.quarantine(old, cause) })
+	}
+	if err != nil {
 		return err
 	}
 	n := diskUsage(g.dir)

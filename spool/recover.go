@@ -92,7 +92,9 @@ func (s *Spool) loadSegment(g *segment) error {
 		err = s.recoverHead(g)
 	default:
 		cause := err
-		err = s.reserved(func() error { return s.quarantine(g, cause) })
+		if err = s.marginLeft(); err == nil {
+			err = s.reserved(func() error { return s.quarantine(g, cause) })
+		}
 		if errors.Is(err, ErrDiskFull) { // not now; nothing is lost by waiting
 			s.cfg.Log.Error("spool: a damaged segment cannot be salvaged on a full disk; the next start tries again", "segment", g.dir, "error", cause)
 			g.parts, err = nil, nil
@@ -146,9 +148,15 @@ func (s *Spool) recoverHead(g *segment) error {
 	if len(sc.blocks) == 0 && !sc.tables && !sc.damaged {
 		return os.RemoveAll(g.dir)
 	}
-	err = s.reserved(func() error { return s.recoverScanned(g, sc) })
-	if errors.Is(err, ErrDiskFull) && !sc.tables && !sc.damaged && s.keeper == nil {
-		return s.leaveUnsealed(g, sc)
+	if err = s.marginLeft(); err == nil {
+		err = s.reserved(func() error { return s.recoverScanned(g, sc) })
+	}
+	if errors.Is(err, ErrDiskFull) && s.keeper == nil {
+		if err := s.leaveUnsealed(g, sc); err != nil { // not now; nothing is lost by waiting
+			s.cfg.Log.Error("spool: a segment cannot be recovered on a full disk; the next start tries again", "segment", g.dir, "error", err)
+			g.parts = nil
+		}
+		return nil
 	}
 	return err
 }
@@ -177,27 +185,45 @@ func (s *Spool) recoverScanned(g *segment, sc *scan) error {
 }
 
 // leaveUnsealed goes on with a head that cannot be recovered for want of disk
-// space: our own reader serves it, and the keeper tries again later.
+// space: it is served as it is, without a write, and the keeper tries again later.
 func (s *Spool) leaveUnsealed(g *segment, sc *scan) error {
-	for i := range sc.blocks {
-		h, err := wire.ParseHeader(sc.blocks[i].data)
-		if err != nil {
-			return err // checked by the scan
-		}
-		sc.blocks[i].accepted = h.Accepted
+	blocks := sc.blocks
+	if sc.damaged {
+		return &CorruptError{Segment: g.dir, Detail: "its logs do not add up"}
 	}
-	blocks := within(sc.blocks, g.limit)
+	if sc.tables { // cut off while it was sealed
+		if err := removeEmptyLogs(g.dir); err != nil {
+			return err
+		}
+		var err error
+		if blocks, err = readOnlyBlocks(s.geo.geometryOf(g.dir), g.dir); err != nil {
+			return err
+		}
+	}
+	for i := range blocks {
+		h, err := wire.ParseHeader(blocks[i].data)
+		if err != nil {
+			return err // checked before
+		}
+		blocks[i].accepted = h.Accepted
+	}
 	g.parts, g.sealed = partsOf(blocks), false
 	s.noteIDs(s.idsOf(blocks))
 	s.unsealed = append(s.unsealed, g)
-	return removeIfThere(filepath.Join(g.dir, attemptsName)) // it was not the segment's fault
+	_ = removeIfThere(filepath.Join(g.dir, attemptsName)) // it was not the segment's fault
+	return nil
 }
 
-// openLogs reads a head that is not recovered yet with our own reader.
-func (g *segment) openLogs(parts []part) error {
+// openLogs opens a head that is not recovered yet, with what leaveUnsealed found.
+func (s *Spool) openLogs(g *segment, parts []part) error {
 	sc, err := scanSegment(g.dir, false)
 	if err != nil {
 		return err
+	}
+	if sc.tables {
+		if sc.blocks, err = readOnlyBlocks(s.geo.geometryOf(g.dir), g.dir); err != nil {
+			return err
+		}
 	}
 	src, index := logSource{}, map[wire.Flow][]wire.Range{}
 	for _, b := range within(sc.blocks, parts) {
@@ -245,7 +271,7 @@ func (s *Spool) recoverThroughBadger(g *segment, sc *scan) error {
 	if sc.tables && !sc.mems {
 		// Sealing was cut off after the flush. A read-write open would delete
 		// tables that a damaged manifest does not list: look first.
-		if err := lookReadOnly(geo, g.dir); err != nil {
+		if _, err := readOnlyBlocks(geo, g.dir); err != nil {
 			return err
 		}
 	}
@@ -275,16 +301,17 @@ func (s *Spool) recoverThroughBadger(g *segment, sc *scan) error {
 	return s.writeSeal(g.dir, g.parts)
 }
 
-func lookReadOnly(geo geometry, dir string) error {
+// readOnlyBlocks reads what the tables of a segment list, changing nothing.
+func readOnlyBlocks(geo geometry, dir string) ([]scanned, error) {
 	db, err := geo.openReadOnly(dir)
 	if err != nil {
-		return &CorruptError{Segment: dir, Detail: "it does not open", Err: err}
+		return nil, &CorruptError{Segment: dir, Detail: "it does not open", Err: err}
 	}
 	blocks, err := checkAll(db)
 	if err == nil && len(blocks) == 0 {
 		err = &CorruptError{Segment: dir, Detail: "its manifest lists no table"}
 	}
-	return errors.Join(err, db.Close())
+	return blocks, errors.Join(err, db.Close())
 }
 
 // removeEmptyLogs deletes what a crash inside a recovery leaves: logs of no
@@ -381,7 +408,10 @@ func (s *Spool) repair(g *segment) error {
 	g.use.Lock()
 	defer g.use.Unlock()
 	if g.head != nil {
-		err := s.reserved(func() error { return g.head.close(sealTimeout) })
+		err := s.marginLeft()
+		if err == nil {
+			err = s.reserved(func() error { return g.head.close(sealTimeout) })
+		}
 		if !errors.Is(err, errNoReserve) {
 			g.src = nil
 		}

@@ -10,8 +10,10 @@ import (
 const reserveName = "RESERVE"
 
 // reserve is a file of real blocks that is given up while Badger opens or
-// closes a segment, so that on a full disk it finds the few pages it writes
-// through mappings: without them the process dies of SIGBUS.
+// closes a segment, and while the small files of a seal or a removal are
+// written: so that a disk which has become full does not stop the spool from
+// making room, and Badger finds the few pages it writes through mappings.
+// Without them the process dies of SIGBUS.
 type reserve struct {
 	path string
 	size int64
@@ -22,6 +24,20 @@ type reserve struct {
 
 // plenty is free space that no neighbour fills while a segment opens or closes.
 const plenty = 96 << 20
+
+// margin is free space without which Badger neither opens nor closes anything:
+// it writes through mappings, and a neighbour that is filling the disk at full
+// speed must not arrive in between.
+const margin = 16 << 20
+
+// marginLeft is errNoReserve if there is less.
+func (s *Spool) marginLeft() error {
+	free, _, err := freeBytes(s.cfg.Dir)
+	if err == nil && free < margin {
+		err = fmt.Errorf("%w: %w: %d bytes are free", ErrDiskFull, errNoReserve, free)
+	}
+	return err
+}
 
 // errNoReserve means that neither the disk nor the reserve has the space that
 // an open or close of Badger's needs. It has not begun.
@@ -49,8 +65,8 @@ func (r *reserve) refill() error {
 	return nil
 }
 
-// reserved runs do while it cannot meet a full disk, or not at all
-// (errNoReserve).
+// reserved runs do with the reserve given up if space is short, or not at all
+// (errNoReserve) if there is none to give up.
 func (s *Spool) reserved(do func() error) error {
 	r := &s.reserve
 	r.mu.Lock()
@@ -74,8 +90,5 @@ func (s *Spool) reserved(do func() error) error {
 			s.cfg.Log.Warn("spool: the reserve could not be taken back; no segment opens or closes before it is", "error", err)
 		}
 	}()
-	if free, _, err = freeBytes(s.cfg.Dir); err == nil && free < r.size*3/4 {
-		return fmt.Errorf("%w: %w: a neighbour was faster", ErrDiskFull, errNoReserve)
-	}
 	return do()
 }

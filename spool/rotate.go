@@ -97,9 +97,9 @@ func (s *Spool) admitDisk(need int64) error {
 	if err != nil {
 		return diskError("look at the free space of "+s.cfg.Dir, err)
 	}
-	if free-need < max(s.cfg.KeepFree, 0) {
-		return fmt.Errorf("%w: %d bytes are free on the file system of %s, a segment needs %d and keep_free leaves %d to others",
-			ErrDiskFull, free, s.cfg.Dir, need, max(s.cfg.KeepFree, 0))
+	if keep := max(s.cfg.KeepFree, margin); free-need < keep {
+		return fmt.Errorf("%w: %d bytes are free on the file system of %s, a segment needs %d and %d are left to others",
+			ErrDiskFull, free, s.cfg.Dir, need, keep)
 	}
 	if err := s.reserve.fill(); err != nil { // what guards the opening was not taken back yet
 		return diskError("restore "+s.reserve.path, err)

@@ -59,6 +59,9 @@ func (s *Spool) sealHead(g *segment) error {
 		if err := s.step("seal:ids", func() error { return s.writeSegmentIDs(g) }); err != nil {
 			return err
 		}
+		if err := s.marginLeft(); err != nil {
+			return err // still open, and readable
+		}
 		err := s.step("seal:close", func() error { return g.head.close(sealTimeout) })
 		g.src = nil
 		if err != nil {
@@ -250,7 +253,7 @@ func (s *Spool) openSealed(g *segment) error {
 	case g.head != nil:
 		return fmt.Errorf("%w: %s is not sealed yet", ErrDiskFault, g.dir)
 	case !sealed:
-		return g.openLogs(parts)
+		return s.openLogs(g, parts)
 	}
 	sl, err := readSeal(g.dir)
 	if err == nil {

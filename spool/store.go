@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
@@ -141,7 +143,7 @@ func (s *Spool) createHead(dir string, geo geometry, vlogBytes int64) (*head, er
 	if err != nil {
 		return nil, err
 	}
-	err = s.step("rotate:open", func() (err error) { h.db, err = badger.Open(geo.options(dir)); return err })
+	err = s.step("rotate:open", func() (err error) { h.db, err = openNew(geo.options(dir)); return err })
 	if err == nil {
 		err = s.step("rotate:prealloc", func() error { return h.prepare(max(geo.bytes, vlogBytes)) })
 	}
@@ -154,6 +156,22 @@ func (s *Spool) createHead(dir string, geo geometry, vlogBytes int64) (*head, er
 	settle(h.vlog)
 	settle(h.mem)
 	return h, nil
+}
+
+// openNew opens a new database. Its files have no blocks yet when Badger writes
+// their first bytes through a mapping: a disk that became full this very moment
+// is an error here, not the end of the process.
+func openNew(opt badger.Options) (db *badger.DB, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			db, err = nil, fmt.Errorf("%w: %v", syscall.ENOSPC, p)
+		}
+	}()
+	if db, err = badger.Open(opt); err != nil {
+		return nil, err // what Badger returns beside an error cannot be closed
+	}
+	return db, nil
 }
 
 // prepare opens our descriptors and preallocates both files.
