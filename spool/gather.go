@@ -7,14 +7,20 @@ import (
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
 
-// fill takes requests into g until the queue is empty or g is full.
+// fill takes requests into g until the queue is empty or g is full. While the
+// committer has nothing to do, half of a long queue is enough: the other half is
+// encoded while the first is written.
 func (l *lane) fill(g *group) {
+	most := maxGroup
+	if !l.busy {
+		most = min(most, max(l.s.cfg.BlockBytes, (g.bytes+l.waiting())/2))
+	}
 	for !g.full {
 		r := l.peek()
 		switch {
 		case r == nil:
 			return
-		case len(g.requests) > 0 && (g.bytes+r.bytes > maxGroup || r.alone || g.solo):
+		case len(g.requests) > 0 && (g.bytes+r.bytes > most || r.alone || g.solo):
 			g.full = true
 			return
 		}
