@@ -69,8 +69,8 @@ func TestHubKilledAtEachStep(t *testing.T) {
 	for _, point := range append(append(unpack.Points(), store.Points()...), ingest.Points()...) {
 		nth := 1 + rnd.IntN(4)
 		switch kind, _, _ := strings.Cut(point, ":"); {
-		case point == "lease:acquire" || point == "unpack:resume":
-			nth = 1 // once a start
+		case point == "lease:acquire" || point == "unpack:resume" || point == "open:reply" || point == "read":
+			nth = 1 // once a start, or once a device
 		case kind == "gap" || kind == "retain" || point == "unpack:poison" || point == "lease:release" || point == "end:send":
 			continue // tested where voids, old blocks, poison and a stop are at hand
 		}

@@ -92,7 +92,7 @@ func (p *pump) run(ctx context.Context) error {
 	}
 	wg.Wait()
 	if p.unsaved > 0 {
-		p.w.save(context.WithoutCancel(ctx), p.fact) //nolint:errcheck // an older checkpoint is as true
+		p.w.save(ctx, p.fact) //nolint:errcheck // an older checkpoint is as true
 	}
 	return err
 }

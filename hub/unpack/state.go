@@ -47,13 +47,15 @@ func (s *saved[T]) load(ctx context.Context) (found bool, err error) {
 	return true, nil
 }
 
-// store writes v unless another instance has written since; then errConflict.
+// store writes v unless another instance has written since; then errConflict. A
+// write that has begun is not given up when ctx ends: whether it took effect, and
+// with which revision, would not be known.
 func (s *saved[T]) store(ctx context.Context, v T) error {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("unpack: write %s: %w", s.key, err)
 	}
-	rev, err := swap(ctx, s.kv, s.key, data, s.rev)
+	rev, err := swap(context.WithoutCancel(ctx), s.kv, s.key, data, s.rev)
 	switch {
 	case errors.Is(err, jetstream.ErrKeyExists):
 		return fmt.Errorf("%w %s", errConflict, s.key)

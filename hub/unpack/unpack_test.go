@@ -1,6 +1,7 @@
 package unpack
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -310,6 +311,23 @@ func TestForeignMessagesAndLostStates(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A checkpoint whose write has begun is known to have been written, also if the
+// route is stopped meanwhile: the next write would be refused as another's.
+func TestStopDoesNotForgetACheckpoint(t *testing.T) {
+	w := newWorld(t)
+	s := saved[Checkpoint]{kv: mustKV(w), key: keyCheckpoint("TEST")}
+	stopped, cancel := context.WithCancel(w.ctx())
+	cancel()
+	for n := range uint64(3) {
+		if err := s.store(stopped, Checkpoint{StreamSeq: n}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.load(w.ctx()); err != nil || s.val.StreamSeq != 2 {
+		t.Fatalf("%+v is written (%v)", s.val, err)
 	}
 }
 
