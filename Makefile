@@ -13,7 +13,7 @@ VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo de
 LDFLAGS   := -X main.version=$(VERSION)
 RACE      := $(shell command -v gcc cc clang 2>/dev/null | head -1)
 
-.PHONY: help build test check bench demo dist clean
+.PHONY: help build test test-arm check bench demo dist clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test: ## every test; prints what was skipped and why (V=1: all output; ARGS='-ru
 	go test -v -count=1 -timeout 30m $(ARGS) ./... 2>&1 | tee .cache/test.log | $(if $(V),cat,awk -f .ci/testlog.awk) || status=$$?
 	awk -v summary=1 -f .ci/testlog.awk .cache/test.log
 	exit $$status
+
+test-arm: ## spool, sync and agent on 386, arm64 and armv6; by qemu-user, which apt installs
+	@.ci/emulate
 
 check: ## format, vet, staticcheck, import rules, cross builds, tidy, race detector
 	@unformatted=$$(gofmt -l cmd agent spool sync hub testenv packaging)
