@@ -23,6 +23,7 @@ var (
 	ErrLocked    = errors.New("spool: in use")                   // another process has the folder open
 	ErrLayout    = errors.New("spool: unknown layout")           // written by a newer Fieldpost
 	ErrConfig    = errors.New("spool: bad configuration")        // Open only
+	ErrKey       = errors.New("spool: a key is missing")         // what is held is encrypted with another; Open only
 )
 
 // Limits of one Append.
@@ -40,6 +41,11 @@ type Config struct {
 	BlockBytes   int           // uncompressed size at which a block is sealed; 0: 128 KiB
 	SegmentBytes int64         // blocks per segment; 0: 8 MiB, less in a small spool
 	MaxBatch     int           // messages of one Append; 0: wire.MaxCount
+
+	// Keys encrypt the spool, 16, 24 or 32 bytes each: the first what is written
+	// from now on, the others what is still held. Without a key, or if the first
+	// is empty, what is written is not encrypted.
+	Keys [][]byte
 
 	// Fault is called at every labelled step (Points lists them).
 	// A returned error takes the place of the step's own. Tests only; nil in production.
@@ -77,6 +83,11 @@ func (c *Config) validate() error {
 		return fmt.Errorf("%w: a batch of %d messages; choose 1 to %d", ErrConfig, c.MaxBatch, wire.MaxCount)
 	case c.SegmentBytes > 256<<20:
 		return fmt.Errorf("%w: segments of %d bytes; choose at most 256 MiB", ErrConfig, c.SegmentBytes)
+	}
+	for i, key := range c.Keys {
+		if n := len(key); n != 16 && n != 24 && n != 32 && (n != 0 || i > 0) {
+			return fmt.Errorf("%w: key %d has %d bytes; a key has 16, 24 or 32", ErrConfig, i+1, n)
+		}
 	}
 	c.BlockBytes = min(c.BlockBytes, 1<<20)
 	return nil
@@ -131,6 +142,7 @@ type Stats struct {
 	LiveBytes  int64 // encoded bytes of blocks not yet received by the hub
 	Dropped    map[wire.Reason]uint64
 	Quarantine Quarantine
+	Keys       []KeyUse // nothing is encrypted: empty
 }
 
 // LaneStats is what a lane holds that the hub has not.

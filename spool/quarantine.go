@@ -67,7 +67,7 @@ func (s *Spool) readable(g *segment, promised []part) ([]scanned, error) {
 			}
 		}
 	}
-	sc, err := scanSegment(g.dir, true)
+	sc, err := scanSegment(s.geo.keys, g.dir, true)
 	if err != nil {
 		return nil, err
 	}
@@ -290,10 +290,10 @@ func (s *Spool) damaged(g *segment, f wire.Flow, r wire.Range, cause error) erro
 	if err != nil {
 		return err
 	}
-	n := diskUsage(g.dir)
+	n, key := diskUsage(g.dir), s.geo.keys.idOf(g.dir)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g.parts, g.disk = old.parts, n
+	g.parts, g.disk, g.key = old.parts, n, key
 	s.open = slices.DeleteFunc(s.open, func(o *segment) bool { return o == g })
 	if len(g.parts) == 0 {
 		for _, fl := range s.flows {

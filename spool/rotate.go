@@ -81,6 +81,7 @@ func (s *Spool) openHead(bytes int64) (*segment, error) {
 	}
 	g.src = badgerSource{g.head.db}
 	g.disk = diskUsage(g.dir)
+	_, g.key = s.geo.keys.current()
 	return g, nil
 }
 

@@ -93,7 +93,11 @@ type scanned struct {
 
 // scanSegment reads every log of dir. With all set, values count that no key
 // points at: the tables that might are damaged.
-func scanSegment(dir string, all bool) (*scan, error) {
+func scanSegment(keys *keyring, dir string, all bool) (*scan, error) {
+	secret, err := keys.of(dir)
+	if err != nil {
+		return nil, err
+	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -108,11 +112,11 @@ func scanSegment(dir string, all bool) (*scan, error) {
 			sc.tables = true
 		case isVlog(e.Name()):
 			id, _ := strconv.ParseUint(e.Name()[:len(e.Name())-len(".vlog")], 10, 32)
-			if vlogs[uint32(id)], err = readLog(path); err != nil {
+			if vlogs[uint32(id)], err = readLog(path, secret); err != nil {
 				return nil, err
 			}
 		case isMem(e.Name()):
-			data, err := readLog(path)
+			data, err := readLog(path, secret)
 			if err != nil {
 				return nil, err
 			}
@@ -149,13 +153,19 @@ func (sc *scan) promised() []part {
 	return partsOf(all)
 }
 
-// readLog reads a log without the zeros behind its content.
-func readLog(path string) ([]byte, error) {
+// readLog reads a log without the zeros behind its content, decrypted.
+func readLog(path string, s secret) ([]byte, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	return bytes.TrimRight(data, "\x00"), err
+	data = bytes.TrimRight(data, "\x00")
+	if err == nil && logKey(data) != 0 {
+		whole := append(data, 0, 0, 0, 0) // a checksum may end in zeros
+		decryptLog(whole, s.dataKeys)
+		data = bytes.TrimRight(whole, "\x00")
+	}
+	return data, err
 }
 
 // mem reads a write-ahead log.

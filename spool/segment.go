@@ -21,7 +21,8 @@ type segment struct {
 
 	// Guarded by Spool.mu.
 	parts  []part
-	disk   int64 // allocated bytes
+	disk   int64  // allocated bytes
+	key    string // id of the key that encrypts it
 	sealed bool
 	gone   bool // removed or quarantined; nothing refers to it any more
 

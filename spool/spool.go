@@ -58,7 +58,7 @@ type Spool struct {
 // Open opens the spool in cfg.Dir, or makes one. It always succeeds on a
 // damaged spool: what cannot be read is put aside and reported. It fails if
 // the folder is in use (ErrLocked), was written by a newer version
-// (ErrLayout), or cannot be written.
+// (ErrLayout), needs a key that is not given (ErrKey), or cannot be written.
 func Open(cfg Config) (*Spool, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -92,6 +92,9 @@ func Open(cfg Config) (*Spool, error) {
 // load brings back what the last run left.
 func (s *Spool) load() error {
 	if err := s.size(); err != nil {
+		return err
+	}
+	if err := s.geo.keys.check(s.cfg.Dir); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(s.idsDir(), 0o700); err != nil {
@@ -136,6 +139,7 @@ func (s *Spool) size() error {
 	if s.cfg.shape != nil {
 		s.geo = *s.cfg.shape
 	}
+	s.geo.keys = newKeyring(s.cfg.Keys)
 	s.reserve = reserve{path: filepath.Join(s.cfg.Dir, reserveName), size: s.geo.reserveBytes()}
 	return nil
 }
@@ -220,6 +224,7 @@ func (s *Spool) Stats() Stats {
 	for r, n := range s.dropped {
 		st.Dropped[r] = n
 	}
+	st.Keys = s.keyUses()
 	for _, g := range s.segments {
 		if g.gone {
 			continue

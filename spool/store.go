@@ -30,6 +30,7 @@ type geometry struct {
 	inline   int64 // bytes of blocks below threshold
 	memTable int64
 	vlogFile int64 // Badger's limit, never reached
+	keys     *keyring
 }
 
 // newGeometry derives the shape from the bytes of blocks of a segment. The
@@ -61,8 +62,9 @@ func (g geometry) reserveBytes() int64 { return 2 * g.memTable }
 // of the memtable.
 func (g geometry) maxTxn() int64 { return g.memTable * 12 / 100 }
 
-func (g geometry) options(dir string) badger.Options {
-	return badger.DefaultOptions(dir).
+// options of Badger for dir, which is encrypted with key unless that is nil.
+func (g geometry) options(dir string, key []byte) badger.Options {
+	opt := badger.DefaultOptions(dir).
 		WithSyncWrites(false).
 		WithValueThreshold(threshold).
 		WithValueLogFileSize(g.vlogFile).
@@ -84,11 +86,28 @@ func (g geometry) options(dir string) badger.Options {
 		WithNumGoroutines(1).
 		WithLogger(nil).
 		WithBypassLockGuard(true) // the lock of the whole folder covers it
+	if key != nil { // without caches Badger panics; they hold what is decrypted of a table
+		opt = opt.WithEncryptionKey(key).WithBlockCacheSize(128 << 10).WithIndexCacheSize(256 << 10)
+	}
+	return opt
 }
 
 // openReadOnly opens a closed segment without changing anything in it.
 func (g geometry) openReadOnly(dir string) (*badger.DB, error) {
-	return badger.Open(g.options(dir).WithReadOnly(true))
+	s, err := g.keys.of(dir)
+	if err != nil {
+		return nil, err
+	}
+	return badger.Open(g.options(dir, s.key).WithReadOnly(true))
+}
+
+// openAgain opens a segment that exists for writing.
+func (g geometry) openAgain(dir string) (*badger.DB, error) {
+	s, err := g.keys.of(dir)
+	if err != nil {
+		return nil, err
+	}
+	return badger.Open(g.options(dir, s.key))
 }
 
 // key is lane, epoch, first and last sequence: what a block covers is known
@@ -143,9 +162,18 @@ func (s *Spool) createHead(dir string, geo geometry, vlogBytes int64) (*head, er
 	if err != nil {
 		return nil, err
 	}
-	err = s.step("rotate:open", func() (err error) { h.db, err = openNew(geo.options(dir)); return err })
+	err = s.step("rotate:open", func() (err error) {
+		if err = geo.keys.prepare(dir); err == nil {
+			key, _ := geo.keys.current()
+			h.db, err = openNew(geo.options(dir, key))
+		}
+		return err
+	})
 	if err == nil {
 		err = s.step("rotate:prealloc", func() error { return h.prepare(max(geo.bytes, vlogBytes)) })
+	}
+	if err == nil {
+		err = geo.keys.assertEncrypted(h)
 	}
 	if err == nil {
 		err = s.step("rotate:sync", h.syncAll)
