@@ -75,7 +75,7 @@ type SpoolConfig struct {
 	Order       string        // fifo (default) | fresh-first
 	FreshShare  int           // percent; 0: 50
 	Durability  string        // disk (default) | memory-first
-	KeyFile     string        // encrypts the spool
+	Keys        [][]byte      // encrypt the spool: spool.Config.Keys
 }
 
 // LaneRule gives messages whose subject matches a lane.
@@ -207,12 +207,16 @@ func (s SpoolConfig) validate(bad func(key, format string, args ...any), later f
 	if s.FreshShare < 1 || s.FreshShare > 100 {
 		bad("spool.fresh_share", "%d%% is not between 1%% and 100%%", s.FreshShare)
 	}
+	for i, key := range s.Keys {
+		if n := len(key); n != 16 && n != 24 && n != 32 && (n != 0 || i > 0) {
+			bad("spool.key_file", "key %d has %d bytes; a key has 16, 24 or 32", i+1, n)
+		}
+	}
 	later(s.WhenFull == "drop-oldest", "spool.when_full: drop-oldest")
 	later(s.MaxAge != 0, "spool.max_age")
 	later(s.Order == "fresh-first", "spool.order: fresh-first")
 	later(s.FreshShare != 50, "spool.fresh_share")
 	later(s.Durability == "memory-first", "spool.durability: memory-first")
-	later(s.KeyFile != "", "spool.key_file")
 }
 
 func (l LinkConfig) validate(bad func(key, format string, args ...any), later func(asked bool, key string)) {

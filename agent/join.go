@@ -15,13 +15,15 @@ import (
 func (a *Agent) openSpool() (store, error) {
 	c := a.cfg.Spool
 	st, err := spool.Open(spool.Config{
-		Dir: a.cfg.spoolDir(), MaxBytes: c.MaxBytes, KeepFree: c.KeepFree, CommitDelay: c.CommitDelay,
+		Dir: a.cfg.spoolDir(), MaxBytes: c.MaxBytes, KeepFree: c.KeepFree, CommitDelay: c.CommitDelay, Keys: c.Keys,
 		Fault: a.cfg.Fault, Log: a.log,
 		Synced: func(d time.Duration) { a.metrics.fsync.Update(d.Seconds()) },
 	})
 	switch {
 	case errors.Is(err, spool.ErrLocked):
 		return nil, fmt.Errorf("agent: data_dir %s: another agent uses it: %w", a.cfg.DataDir, err)
+	case errors.Is(err, spool.ErrKey):
+		return nil, fmt.Errorf("%w: %w", ErrConfig, errors.Join(fmt.Errorf("spool.key_file: %w", err)))
 	case err != nil:
 		return nil, fmt.Errorf("agent: data_dir %s: %w", a.cfg.DataDir, err)
 	}

@@ -20,6 +20,7 @@ type statusJSON struct {
 	Disk       diskJSON               `json:"disk"`
 	Dropped    map[string]uint64      `json:"dropped"`
 	Quarantine quarantineJSON         `json:"quarantine"`
+	Keys       []keyUseJSON           `json:"keys,omitempty"`
 }
 
 type linkJSON struct {
@@ -47,6 +48,13 @@ type quarantineJSON struct {
 	Segments uint64   `json:"segments"`
 	Messages uint64   `json:"messages"`
 	Reports  []string `json:"reports"`
+}
+
+// keyUseJSON is a key of spool.key_file; the id is empty for what is not encrypted.
+type keyUseJSON struct {
+	ID       string `json:"id"`
+	Segments int    `json:"segments"` // that need it
+	Current  bool   `json:"current"`  // encrypts new segments
 }
 
 func (a *Agent) status(w http.ResponseWriter, r *http.Request) *problem {
@@ -79,6 +87,9 @@ func (a *Agent) statusOf(s spool.Stats, l uplink.Status) statusJSON {
 	}
 	for reason, n := range a.dropped(s) {
 		out.Dropped[reason.String()] = n
+	}
+	for _, k := range s.Keys {
+		out.Keys = append(out.Keys, keyUseJSON(k))
 	}
 	return out
 }

@@ -13,12 +13,17 @@
 //     removed; what damage takes is counted, reported, and read as a void.
 //   - The folder never takes more real disk bytes than configured, and opens
 //     whatever a crash left in it.
+//   - With a key, no subject, payload or header stands in the clear anywhere in
+//     the folder, in what is put aside neither. Without a key that is needed
+//     nothing is touched. Sequences, counts, times, the hub's id and hashes of
+//     publisher ids are not encrypted, and nothing is signed.
 //
 // The folder:
 //
 //	LOCK  RESERVE           one process at a time; blocks given up while a segment opens or closes
 //	meta                    layout version, epochs, highest sequences, hub id, token (checked.go)
-//	seg-000000000017/       a Badger database of blocks; sealed once it holds SEAL (and IDS)
+//	seg-000000000017/       a Badger database of blocks; sealed once it holds SEAL (and IDS);
+//	                        encrypted if it holds KEY
 //	ids/17                  publisher ids of a segment that is gone
 //	quarantine/             damaged segments and a report of each
 //	trash-… salvage-…       a step that a crash cut off; finished or undone at the next start
@@ -31,5 +36,6 @@
 // blocks are found), trim.go (how they leave), ids.go and idfile.go (retries),
 // meta.go, checked.go (small facts), then what happens after a crash:
 // spool.go (Open and Close), recover.go, scan.go (our own reader of Badger's
-// logs), quarantine.go. fault.go lists the steps at which tests break things.
+// logs), quarantine.go; keyring.go and cipher.go (which segment is encrypted how).
+// fault.go lists the steps at which tests break things.
 package spool

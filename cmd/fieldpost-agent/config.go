@@ -19,7 +19,23 @@ func configuration() cli.Config {
 			file, _, origins, err := load(s)
 			return file, origins, err
 		},
+		Check: func(s conf.Source) ([]string, error) {
+			_, cfg, _, err := loadKeyed(s)
+			if err != nil {
+				return nil, err
+			}
+			return cfg.KeyNotes(), nil
+		},
 	}
+}
+
+// loadKeyed is load, and the keys of the spool.
+func loadKeyed(s conf.Source) (*conf.Agent, agent.Config, conf.Origins, error) {
+	file, cfg, origins, err := load(s)
+	if err == nil {
+		err = readKeys(file, &cfg, origins)
+	}
+	return file, cfg, origins, err
 }
 
 // load reads everything and checks it as far as that is possible without
@@ -51,7 +67,7 @@ func toAgent(f *conf.Agent) (agent.Config, error) {
 		Spool: agent.SpoolConfig{
 			MaxBytes: int64(f.Spool.MaxBytes), KeepFree: max(int64(f.Spool.KeepFree), 1), // 0 in Config is the default
 			WhenFull: f.Spool.WhenFull, MaxAge: time.Duration(f.Spool.MaxAge), CommitDelay: time.Duration(f.Spool.CommitDelay),
-			Order: f.Spool.Order, FreshShare: int(f.Spool.FreshShare), Durability: f.Spool.Durability, KeyFile: f.Spool.KeyFile,
+			Order: f.Spool.Order, FreshShare: int(f.Spool.FreshShare), Durability: f.Spool.Durability,
 		},
 		Lanes: lanes,
 		Link: agent.LinkConfig{

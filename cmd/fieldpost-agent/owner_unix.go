@@ -20,3 +20,15 @@ func checkOwner(dir string) error {
 	}
 	return nil
 }
+
+// checkPrivate refuses a file of secrets that others can read.
+func checkPrivate(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return fmt.Errorf("%s has mode %04o: others than its owner can read or change the keys; chmod 600 %s", f.Name(), mode, f.Name())
+	}
+	return nil
+}

@@ -24,7 +24,7 @@ func runCommand() *cobra.Command {
 		Short: "run the agent in the foreground",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			file, cfg, origins, err := load(cli.Source(c))
+			file, cfg, origins, err := loadKeyed(cli.Source(c))
 			if err != nil {
 				return cli.Exit(cli.BadConfig, err)
 			}

@@ -45,6 +45,11 @@ type status struct {
 		Messages uint64   `json:"messages"`
 		Reports  []string `json:"reports"`
 	} `json:"quarantine"`
+	Keys []struct {
+		ID       string `json:"id"`
+		Segments int    `json:"segments"`
+		Current  bool   `json:"current"`
+	} `json:"keys"`
 }
 
 // waiting is what the hub does not have yet.
@@ -148,6 +153,9 @@ func (s *status) write(w io.Writer, socket string, now time.Time) {
 		}
 	}
 	fmt.Fprintf(w, "disk     %s of %s used, %s free on the file system\n", cli.Bytes(s.Disk.Used), cli.Bytes(s.Disk.Max), cli.Bytes(s.Disk.Free))
+	for _, k := range s.Keys {
+		fmt.Fprintf(w, "key      %s\n", keyLine(k.ID, k.Segments, k.Current))
+	}
 	var dropped []string
 	for _, reason := range slices.Sorted(maps.Keys(s.Dropped)) {
 		if n := s.Dropped[reason]; n > 0 {
@@ -160,4 +168,18 @@ func (s *status) write(w io.Writer, socket string, now time.Time) {
 	if q := s.Quarantine; q.Segments > 0 {
 		fmt.Fprintf(w, "damage   %d segments with %s messages in quarantine; see %s\n", q.Segments, cli.Count(q.Messages), strings.Join(q.Reports, ", "))
 	}
+}
+
+// keyLine says what a key of the spool is needed for.
+func keyLine(id string, segments int, current bool) string {
+	name, use := cmp.Or(id, "not encrypted"), "can be removed from the file of keys"
+	switch {
+	case current:
+		use = "new segments"
+	case segments > 0:
+		use = "still needed"
+	case id == "":
+		use = "none left"
+	}
+	return fmt.Sprintf("%s: %d segments, %s", name, segments, use)
 }

@@ -18,6 +18,9 @@ type Config struct {
 	Load func(conf.Source) (cfg any, origins conf.Origins, err error)
 	// Warn says what is allowed and yet probably not meant; nil: nothing.
 	Warn func(cfg any) []string
+	// Check looks at what only the program itself may read, and says what is worth
+	// knowing; its error is for exit code 78. nil: nothing.
+	Check func(conf.Source) (notes []string, err error)
 }
 
 // Source is the configuration that the command was asked to use.
@@ -54,6 +57,13 @@ func configCheck(cfg Config) *cobra.Command {
 			var warnings []string
 			if cfg.Warn != nil {
 				warnings = cfg.Warn(v)
+			}
+			if cfg.Check != nil {
+				notes, err := cfg.Check(Source(c))
+				if err != nil {
+					return Exit(BadConfig, err)
+				}
+				warnings = append(warnings, notes...)
 			}
 			result := struct {
 				OK       bool     `json:"ok"`
