@@ -4,13 +4,17 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
+	"crypto/subtle"
 	"encoding/binary"
 	"hash/crc32"
 	"os"
 	"path/filepath"
 
+	"github.com/dgraph-io/badger/v4/fb"
 	"github.com/dgraph-io/badger/v4/pb"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/fieldpost/fieldpost/sync/wire"
 )
 
 // How Badger (v4) encrypts, for our own reader: AES in counter mode. In a log
@@ -103,16 +107,39 @@ func logsEncrypted(dir string) bool {
 	return false
 }
 
+// logCipher decrypts the records of one log.
+type logCipher struct {
+	block cipher.Block
+	iv    [aes.BlockSize]byte // the log's part of it
+}
+
+// newLogCipher returns nil for a log that is not encrypted, or whose data key is
+// lost: what is read of it does not parse then.
+func newLogCipher(header []byte, s secret) *logCipher {
+	id := logKey(header)
+	block, err := aes.NewCipher(s.dataKeys[id])
+	if id == 0 || err != nil {
+		return nil
+	}
+	c := &logCipher{block: block}
+	copy(c.iv[:], header[8:logHeader])
+	return c
+}
+
+// crypt encrypts or decrypts, in place, key and value of the record at off.
+func (c *logCipher) crypt(off int64, keyValue []byte) {
+	iv := c.iv
+	binary.BigEndian.PutUint32(iv[aes.BlockSize-4:], uint32(off))
+	cipher.NewCTR(c.block, iv[:]).XORKeyStream(keyValue, keyValue)
+}
+
 // decryptLog makes the plain log of an encrypted one, in place: the records that
 // are intact, with the checksums of their plain bytes. Lengths and offsets stay.
-func decryptLog(data []byte, keys map[uint64][]byte) {
-	id := logKey(data)
-	block, err := aes.NewCipher(keys[id])
-	if id == 0 || err != nil {
-		return // what is left of a log without its key does not parse
+func decryptLog(data []byte, s secret) {
+	c := newLogCipher(data, s)
+	if c == nil {
+		return
 	}
-	iv := make([]byte, aes.BlockSize)
-	copy(iv, data[8:logHeader])
 	for at := logHeader; at < len(data); {
 		r, ok := logRecord{}, false
 		if plausible(data[at:]) {
@@ -123,10 +150,85 @@ func decryptLog(data []byte, keys map[uint64][]byte) {
 			continue
 		}
 		rec := data[at : at+r.size]
-		sealed := rec[r.size-4-len(r.value)-len(r.key)-versionSize : r.size-4]
-		binary.BigEndian.PutUint32(iv[12:], uint32(at))
-		cipher.NewCTR(block, iv).XORKeyStream(sealed, sealed)
+		c.crypt(int64(at), rec[r.size-4-len(r.value)-len(r.key)-versionSize:r.size-4])
 		binary.BigEndian.PutUint32(rec[r.size-4:], crc32.Checksum(rec[:r.size-4], castagnoli))
 		at += r.size
 	}
+}
+
+// decryptTable makes the plain bytes of an encrypted table, in place, as far as
+// its blocks are found. Each is followed by its counter block; where they are
+// tells the index at the end, or, if that is damaged, what they decrypt to.
+func decryptTable(data []byte, s secret) {
+	block, err := aes.NewCipher(s.dataKeys[dataKeyID])
+	if err != nil {
+		return
+	}
+	open := func(part []byte) {
+		if n := len(part) - aes.BlockSize; n > 0 {
+			cipher.NewCTR(block, part[n:]).XORKeyStream(part[:n], part[:n])
+		}
+	}
+	if spans, ok := tableBlocks(data, open); ok {
+		for _, r := range spans {
+			open(data[r[0]:r[1]])
+		}
+		return
+	}
+	for at := 0; at < len(data); {
+		end := blockEnd(data[at:], block)
+		if end == 0 {
+			return
+		}
+		open(data[at : at+end])
+		at += end
+	}
+}
+
+// tableBlocks reads from the index of a table where its blocks are:
+//
+//	{block}… index indexLength(4) checksum checksumLength(4)
+func tableBlocks(data []byte, open func([]byte)) (spans [][2]int, ok bool) {
+	defer func() {
+		if recover() != nil { // its checksum is right, and yet it is no index
+			spans, ok = nil, false
+		}
+	}()
+	end := len(data) - 4
+	sumLen := int(binary.BigEndian.Uint32(data[end:]))
+	var sum pb.Checksum
+	if err := proto.Unmarshal(data[end-sumLen:end], &sum); err != nil || sumLen == 0 {
+		return nil, false
+	}
+	end -= sumLen + 4
+	size := int(binary.BigEndian.Uint32(data[end:]))
+	index := append([]byte(nil), data[end-size:end]...)
+	if sum.Algo != pb.Checksum_CRC32C || uint64(crc32.Checksum(index, castagnoli)) != sum.Sum {
+		return nil, false
+	}
+	open(index)
+	list := fb.GetRootAsTableIndex(index, 0)
+	var b fb.BlockOffset
+	for i := range list.OffsetsLength() {
+		if !list.Offsets(&b, i) || int(b.Offset())+int(b.Len()) > end-size {
+			return nil, false
+		}
+		spans = append(spans, [2]int{int(b.Offset()), int(b.Offset() + b.Len())})
+	}
+	return spans, true
+}
+
+// blockEnd finds the end of the block of a table that begins with data; 0: not
+// found. A block begins with a whole key of ours.
+func blockEnd(data []byte, block cipher.Block) int {
+	want := [...]byte{0, 0, blockKeySize, 0} // nothing shared with the key before, and its length
+	var stream [aes.BlockSize]byte
+	for end := 2 * aes.BlockSize; end <= min(len(data), 4*threshold); end++ {
+		block.Encrypt(stream[:], data[end-aes.BlockSize:end])
+		subtle.XORBytes(stream[:], stream[:], data)
+		if [4]byte(stream[:]) == want && wire.Lane(stream[4]).Valid() {
+			return end
+		}
+	}
+	return 0
 }

@@ -162,7 +162,7 @@ func readLog(path string, s secret) ([]byte, error) {
 	data = bytes.TrimRight(data, "\x00")
 	if err == nil && logKey(data) != 0 {
 		whole := append(data, 0, 0, 0, 0) // a checksum may end in zeros
-		decryptLog(whole, s.dataKeys)
+		decryptLog(whole, s)
 		data = bytes.TrimRight(whole, "\x00")
 	}
 	return data, err
