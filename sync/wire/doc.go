@@ -1,5 +1,6 @@
 // Package wire defines what a message looks like on disk and on the link: the
-// block (FORMAT.md) and the session between an agent and its hub (PROTOCOL.md).
+// block (FORMAT.md), the session between an agent and its hub (PROTOCOL.md), and
+// the file in which a person carries blocks (EXPORT.md).
 //
 // It guarantees that a decoder never panics, never allocates more than its
 // limits allow, and never accepts a block whose bytes were changed; that
@@ -14,5 +15,5 @@
 // columns_get.go (the way back, from hands that are not trusted), cursor.go
 // (reading numbers), cut.go (a part of a block); session.go (how blocks
 // travel), open.go (how a session begins), frame.go and reply.go (what is said
-// in it).
+// in it); export.go and export_read.go (how blocks are carried).
 package wire

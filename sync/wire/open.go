@@ -50,8 +50,15 @@ func (o *Open) check() error {
 	case len(o.Flows) > MaxFlows:
 		return fmt.Errorf("%d flows; the limit is %d", len(o.Flows), MaxFlows)
 	}
-	seen := make(map[Flow]bool, len(o.Flows))
-	for _, f := range o.Flows {
+	if err := checkFlows(o.Flows); err != nil {
+		return err
+	}
+	return checkLabels(o.Labels)
+}
+
+func checkFlows(flows []FlowHeld) error {
+	seen := make(map[Flow]bool, len(flows))
+	for _, f := range flows {
 		switch {
 		case f.Epoch.IsZero() || !f.Lane.Valid():
 			return fmt.Errorf("flow %s does not exist", f.Flow)
@@ -62,7 +69,7 @@ func (o *Open) check() error {
 		}
 		seen[f.Flow] = true
 	}
-	return checkLabels(o.Labels)
+	return nil
 }
 
 // ParseOpenReply reads and checks the hub's answer to an open request.
