@@ -13,5 +13,5 @@
 // Reading order: config.go, size.go and validate.go (what can be asked for),
 // hub.go (assembly), maxstore.go (how much disk), stages.go (how parts run and
 // stop), monitor.go and metrics.go (what is seen), http.go and tail.go (what is
-// shown). The shapes of the answers are in hub/admin.
+// shown), import.go (files that people carry). The shapes of the answers are in hub/admin.
 package hub

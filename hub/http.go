@@ -32,7 +32,7 @@ func (h *Hub) serveHTTP(ctx context.Context, ln net.Listener) error {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	srv := &http.Server{
-		Handler:           http.MaxBytesHandler(h.routes(), maxBody),
+		Handler:           h.routes(),
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       bodyTimeout,
 		WriteTimeout:      answerTimeout,
@@ -67,15 +67,22 @@ func (h *Hub) routes() http.Handler {
 	mux.HandleFunc("GET /v1/devices", h.devices)
 	mux.HandleFunc("GET /v1/devices/{device}", h.device)
 	mux.HandleFunc("GET /v1/tail", h.tail)
+	mux.HandleFunc("/v1/import", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Allow", "POST")
+		problem(w, http.StatusMethodNotAllowed, "method_not_allowed", r.Method+" is not offered here; use POST, or `fieldpost-hub import FILE`")
+	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
 			problem(w, http.StatusMethodNotAllowed, "method_not_allowed", r.Method+" is not offered here; use GET")
 			return
 		}
-		problem(w, http.StatusNotFound, "not_found", "no such page; there are /healthz, /readyz, /metrics, /v1/status, /v1/devices and /v1/tail")
+		problem(w, http.StatusNotFound, "not_found", "no such page; there are /healthz, /readyz, /metrics, /v1/status, /v1/devices, /v1/tail and /v1/import")
 	})
-	return mux
+	all := http.NewServeMux()
+	all.HandleFunc("POST /v1/import", h.importFile) // the only body without a limit
+	all.Handle("/", http.MaxBytesHandler(mux, maxBody))
+	return all
 }
 
 // problem answers with application/problem+json.

@@ -29,6 +29,7 @@ type Hub struct {
 	metrics  *hubMetrics
 	workers  *workers
 	tails    chan struct{} // a place for each client that follows
+	imports  chan struct{} // a place for each file that is imported
 
 	ran      atomic.Bool
 	stopping atomic.Bool
@@ -51,7 +52,7 @@ func New(cfg Config) (*Hub, error) {
 	cfg = cfg.withDefaults()
 	h := &Hub{
 		cfg: cfg, instance: newInstance(), started: cfg.Now().UTC(), metrics: newMetrics(cfg),
-		tails: make(chan struct{}, maxTails), ready: make(chan struct{}),
+		tails: make(chan struct{}, maxTails), imports: make(chan struct{}, maxImports), ready: make(chan struct{}),
 	}
 	h.workers = newWorkers(h)
 	return h, nil

@@ -129,6 +129,9 @@ func writeDevice(w io.Writer, d admin.Device, now time.Time) {
 	for _, reason := range slices.Sorted(maps.Keys(d.Dropped)) {
 		fmt.Fprintf(w, "dropped  %s %s\n", cli.Count(d.Dropped[reason]), reason)
 	}
+	if !d.Imported.IsZero() {
+		fmt.Fprintf(w, "import   a file of it %s\n", cli.Ago(now, d.Imported))
+	}
 	if d.Quarantine > 0 {
 		fmt.Fprintf(w, "damage   %d segments in quarantine\n", d.Quarantine)
 	}

@@ -84,6 +84,10 @@ func (c *Client) get(ctx context.Context, path string, query url.Values, out any
 	if err != nil {
 		return err
 	}
+	return c.read(path, body, out)
+}
+
+func (c *Client) read(path string, body io.ReadCloser, out any) error {
 	defer body.Close()
 	if err := json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(out); err != nil {
 		return fmt.Errorf("%s%s: the answer is not what a Fieldpost hub sends: %w", c.base, path, err)
@@ -91,7 +95,7 @@ func (c *Client) get(ctx context.Context, path string, query url.Values, out any
 	return nil
 }
 
-// open returns the body of a 200, else the problem.
+// open asks for a page.
 func (c *Client) open(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
 	u := c.base + path
 	if len(query) > 0 {
@@ -101,7 +105,13 @@ func (c *Client) open(ctx context.Context, path string, query url.Values) (io.Re
 	if err != nil {
 		return nil, err
 	}
-	resp, err := c.http.Do(req)
+	return c.do(c.http, req)
+}
+
+// do returns the body of a 200, else the problem.
+func (c *Client) do(with *http.Client, req *http.Request) (io.ReadCloser, error) {
+	ctx := req.Context()
+	resp, err := with.Do(req)
 	if err != nil {
 		var ue *url.Error
 		if errors.As(err, &ue) && ctx.Err() == nil {

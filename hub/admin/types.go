@@ -4,7 +4,7 @@
 // Every call takes a context and returns either the answer or an error that
 // says what to do; *Problem is what the hub itself refused.
 //
-// Reading order: types.go, client.go, tail.go.
+// Reading order: types.go, client.go, tail.go, import.go.
 package admin
 
 import (
@@ -80,7 +80,8 @@ type Device struct {
 	Dropped    map[string]uint64           `json:"dropped,omitempty"`
 	Quarantine uint64                      `json:"quarantine,omitempty"` // segments
 	Labels     map[string]string           `json:"labels,omitempty"`
-	Clones     *Clones                     `json:"clones,omitempty"` // nil: never reported
+	Clones     *Clones                     `json:"clones,omitempty"`  // nil: never reported
+	Imported   time.Time                   `json:"imported,omitzero"` // the last file of it was
 }
 
 // Disk is the spool's.
@@ -148,6 +149,27 @@ func (m *Message) UnmarshalJSON(b []byte) error {
 		m.Payload = []byte(*in.Text)
 	}
 	return nil
+}
+
+// ExportType is the media type of a portable file (sync/wire/EXPORT.md).
+const ExportType = "application/vnd.fieldpost.export"
+
+// Imported is POST /v1/import: what became of a portable file.
+type Imported struct {
+	Device   string            `json:"device"`
+	HubID    string            `json:"hub_id,omitempty"`  // that the device was pinned to
+	Version  string            `json:"version,omitempty"` // of the agent
+	Exported time.Time         `json:"exported"`
+	File     wire.ExportTotals `json:"file"`    // what was read
+	Stored   ImportedPart      `json:"stored"`  // was not there before
+	Already  ImportedPart      `json:"already"` // was
+	Recut    uint64            `json:"recut"`   // blocks of which a part was there
+}
+
+// ImportedPart counts sequences.
+type ImportedPart struct {
+	Messages uint64 `json:"messages"`
+	Gone     uint64 `json:"gone"` // voids: removed on the device for a reason
 }
 
 // Problem is an application/problem+json answer.

@@ -12,6 +12,9 @@ import (
 // act does what the receiver asks for. A message to a device that cannot be
 // sent is lost like one on the way: the session notices.
 func (in *Ingest) act(work context.Context, a uplink.RecvAction) {
+	if in.tellLocal(a) {
+		return
+	}
 	switch a := a.(type) {
 	case uplink.DoReply:
 		in.reply(a)

@@ -40,6 +40,8 @@ type Ingest struct {
 	core     *uplink.Receiver
 	now      time.Time
 	replies  map[uint64]string // reply subjects of open requests
+	asking   map[uint64]*local // open requests of this process
+	locals   map[wire.SessionID]*local
 	requests uint64
 	reads    []uplink.DoRead // waiting for a place
 	reading  int
@@ -52,6 +54,7 @@ type Ingest struct {
 type event struct {
 	in    uplink.RecvEvent
 	reply string               // of a RecvOpen
+	local *local               // of a RecvOpen of this process; else nil
 	done  []uplink.LedgerBlock // of a RecvDone
 	err   error                // of a RecvDone, for the log
 }
@@ -70,8 +73,8 @@ func newIngest(cfg Config, send func(string, []byte) error) *Ingest {
 		cfg: cfg, send: send,
 		events: make(chan event, burst), started: make(chan struct{}), stopped: make(chan struct{}),
 		core:    uplink.NewReceiver(cfg.Limits),
-		replies: map[uint64]string{},
-		report:  report{log: cfg.Log, hooks: cfg.Hooks},
+		replies: map[uint64]string{}, asking: map[uint64]*local{}, locals: map[wire.SessionID]*local{},
+		report: report{log: cfg.Log, hooks: cfg.Hooks},
 	}
 }
 
@@ -216,7 +219,11 @@ func (in *Ingest) handle(work context.Context, ev event) {
 	case uplink.RecvOpen:
 		in.requests++
 		e.Request = in.requests
-		in.replies[e.Request] = ev.reply
+		if ev.local != nil {
+			in.asking[e.Request] = ev.local
+		} else {
+			in.replies[e.Request] = ev.reply
+		}
 		ev.in = e
 	case uplink.RecvRead:
 		in.reading--

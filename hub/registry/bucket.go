@@ -133,6 +133,9 @@ func (e *entry) merge(rec record, rev uint64) {
 		mine.Token = rec.Token
 	}
 	mine.Clones = mergeClones(mine.Clones, rec.Clones, e.newClones)
+	if rec.Imported.After(mine.Imported) {
+		mine.Imported = rec.Imported
+	}
 	if !rec.Created.IsZero() && rec.Created.Before(mine.Created) {
 		mine.Created = rec.Created
 	}
@@ -141,9 +144,9 @@ func (e *entry) merge(rec record, rev uint64) {
 		return
 	}
 	if rec.Seen.After(mine.Seen) || rec.Since.After(mine.Since) {
-		created, clones, token, seen := mine.Created, mine.Clones, mine.Token, mine.Seen
+		created, clones, token, seen, imported := mine.Created, mine.Clones, mine.Token, mine.Seen, mine.Imported
 		*mine = rec
-		mine.Created, mine.Clones, mine.Token = created, clones, token
+		mine.Created, mine.Clones, mine.Token, mine.Imported = created, clones, token, imported
 		if seen.After(mine.Seen) {
 			mine.Seen = seen
 		}

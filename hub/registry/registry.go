@@ -228,6 +228,17 @@ func (r *Registry) Heartbeat(device string, data []byte) {
 	r.touch(e, level)
 }
 
+// Imported notes that a file of the device was taken in. It is no sign of life.
+func (r *Registry) Imported(device string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
+	if e := r.entry(device, now); e != nil {
+		e.rec.Imported = now
+		r.touch(e, turn)
+	}
+}
+
 // allow is a token bucket per known device; r.mu is held. An unknown device
 // is allowed: a valid heartbeat makes it known.
 func (r *Registry) allow(device string) bool {

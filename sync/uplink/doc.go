@@ -15,7 +15,7 @@
 // duplicate is). The agent's end: sender_event.go (what happens to a sender and
 // what it asks for), sender.go (its phases), sender_session.go (open, acks,
 // silence, ends), sender_lane.go (what the hub lacks), sender_send.go (what goes
-// out next), sender_window.go, backoff.go; its driver in driver.go,
+// out next), cutter.go, sender_window.go, backoff.go; its driver in driver.go,
 // driver_conn.go, driver_log.go and heartbeat.go. The hub's end: receiver.go
 // (events and actions), receiver_session.go, receiver_flow.go,
 // receiver_batch.go; its driver is hub/ingest.

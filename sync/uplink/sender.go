@@ -66,7 +66,7 @@ type Sender struct {
 	epoch  wire.Epoch          // that new messages get
 
 	epochKnown bool // whether epoch is: without it no epoch is ever drained
-	codec      cutter
+	cutter     Cutter
 
 	session              // of phaseOpen
 	asked      time.Time // when the open request was sent

@@ -85,7 +85,7 @@ func (s *Sender) loaded(ev Loaded) {
 		return
 	}
 	for _, r := range f.received.Missing(wire.Range{First: max(h.First, ev.From), Last: h.Last()}) {
-		if err := s.fit(l, f, ev.Data, h.Range(), r); err != nil {
+		if err := s.fit(l, f, ev.Data, &h, r); err != nil {
 			l.wait(s.now, largeRetry, err)
 			return
 		}
@@ -128,27 +128,11 @@ func (s *Sender) lost(l *lane, f *flow, r wire.Range) bool {
 
 // fit prepares the part r of a block, in as many pieces as the hub's largest
 // payload asks for. On an error everything before it is prepared.
-func (s *Sender) fit(l *lane, f *flow, block []byte, have, r wire.Range) error {
-	body := block
-	if r != have {
-		var err error
-		if body, err = s.codec.cut(block, r); err != nil {
-			return err
-		}
-	}
-	if len(body) <= s.maxBody {
+func (s *Sender) fit(l *lane, f *flow, block []byte, h *wire.Header, r wire.Range) error {
+	return s.cutter.Fit(block, h, r, s.maxBody, func(r wire.Range, body []byte) {
 		l.pieces = append(l.pieces, piece{flow: f, r: r, body: body})
 		f.cursor = r.Last + 1
-		return nil
-	}
-	if r.Len() == 1 {
-		return fmt.Errorf("message %s/%d takes %d bytes, the hub accepts %d: raise its max payload", f.Flow, r.First, len(body), s.maxBody)
-	}
-	mid := r.First + r.Len()/2
-	if err := s.fit(l, f, block, have, wire.Range{First: r.First, Last: mid - 1}); err != nil {
-		return err
-	}
-	return s.fit(l, f, block, have, wire.Range{First: mid, Last: r.Last})
+	})
 }
 
 // choose is the lane that sends next: the most urgent with something to send,
@@ -193,17 +177,4 @@ func (s *Sender) launch(l *lane) {
 	l.flights = append(l.flights, flight{
 		flow: p.flow, r: p.r, bytes: n, counter: s.counter, sent: s.now, lost: p.lost, limited: s.window.full(),
 	})
-}
-
-// cutter holds the codec, which is needed rarely and takes some megabytes.
-type cutter struct {
-	dec *wire.Decoder
-	enc *wire.Encoder
-}
-
-func (c *cutter) cut(block []byte, r wire.Range) ([]byte, error) {
-	if c.dec == nil {
-		c.dec, c.enc = wire.NewDecoder(), wire.NewEncoder(wire.Fast)
-	}
-	return wire.Cut(c.dec, c.enc, block, r)
 }

@@ -7,6 +7,6 @@
 //
 // Reading order: run.go (from arguments to an exit code), exit.go (which error
 // is which code), output.go (results), visible.go (what
-// others wrote), filter.go (filters in a call), logger.go (the programs' log), signal.go
+// others wrote), meter.go (progress in bytes), filter.go (filters in a call), logger.go (the programs' log), signal.go
 // (how they are stopped), version.go.
 package cli
