@@ -133,29 +133,6 @@ func (c *logCipher) crypt(off int64, keyValue []byte) {
 	cipher.NewCTR(c.block, iv[:]).XORKeyStream(keyValue, keyValue)
 }
 
-// decryptLog makes the plain log of an encrypted one, in place: the records that
-// are intact, with the checksums of their plain bytes. Lengths and offsets stay.
-func decryptLog(data []byte, s secret) {
-	c := newLogCipher(data, s)
-	if c == nil {
-		return
-	}
-	for at := logHeader; at < len(data); {
-		r, ok := logRecord{}, false
-		if plausible(data[at:]) {
-			r, ok = parseRecord(data[at:])
-		}
-		if !ok {
-			at++
-			continue
-		}
-		rec := data[at : at+r.size]
-		c.crypt(int64(at), rec[r.size-4-len(r.value)-len(r.key)-versionSize:r.size-4])
-		binary.BigEndian.PutUint32(rec[r.size-4:], crc32.Checksum(rec[:r.size-4], castagnoli))
-		at += r.size
-	}
-}
-
 // decryptTable makes the plain bytes of an encrypted table, in place, as far as
 // its blocks are found. Each is followed by its counter block; where they are
 // tells the index at the end, or, if that is damaged, what they decrypt to.

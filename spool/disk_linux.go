@@ -2,11 +2,15 @@ package spool
 
 import (
 	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -123,3 +127,33 @@ func madvise(m mapping, advice int) {
 	data := unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&m.from))), m.to-m.from)
 	_ = unix.Madvise(data, advice)
 }
+
+// dataEnd is an offset behind which f holds only zeros: blocks that were
+// preallocated and never written are not read.
+func dataEnd(f *os.File, size int64) int64 {
+	end := int64(0)
+	for off := int64(0); off < size; {
+		data, err := unix.Seek(int(f.Fd()), off, unix.SEEK_DATA)
+		if err == unix.ENXIO {
+			return end
+		}
+		if err == nil {
+			off, err = unix.Seek(int(f.Fd()), data, unix.SEEK_HOLE)
+		}
+		if err != nil {
+			return size // the file system does not say
+		}
+		end = off
+	}
+	return min(end, size)
+}
+
+// bootID tells one run of the machine from another; 0 if it cannot be known.
+var bootID = sync.OnceValue(func() uint64 {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil || len(bytes.TrimSpace(text)) == 0 {
+		return 0
+	}
+	sum := sha256.Sum256(bytes.TrimSpace(text))
+	return binary.BigEndian.Uint64(sum[:])
+})

@@ -12,7 +12,9 @@
 //   - What the hub has received leaves as whole segments. Nothing else is ever
 //     removed; what damage takes is counted, reported, and read as a void.
 //   - The folder never takes more real disk bytes than configured, and opens
-//     whatever a crash left in it.
+//     whatever a crash or damage left in it, at once: what is readable is read
+//     once and in order, what was acknowledged and is not readable is counted.
+//     A folder that a newer version wrote is refused and not changed.
 //   - With a key, no subject, payload or header stands in the clear anywhere in
 //     the folder, in what is put aside neither. Without a key that is needed
 //     nothing is touched. Sequences, counts, times, the hub's id and hashes of
@@ -23,6 +25,7 @@
 //	LOCK  RESERVE           one process at a time; blocks given up while a segment opens or closes
 //	meta                    layout version, epochs, highest sequences, hub id, token (checked.go)
 //	seg-000000000017/       a Badger database of blocks; sealed once it holds SEAL (and IDS);
+//	                        a head has LAST: up to where it was acknowledged (witness.go);
 //	                        encrypted if it holds KEY
 //	ids/17                  publisher ids of a segment that is gone
 //	quarantine/             damaged segments and a report of each
@@ -35,7 +38,9 @@
 // keeper.go and seal.go (how a full one is closed), read.go, segment.go (how
 // blocks are found), trim.go (how they leave), ids.go and idfile.go (retries),
 // meta.go, checked.go (small facts), then what happens after a crash:
-// spool.go (Open and Close), recover.go, scan.go (our own reader of Badger's
-// logs), quarantine.go; keyring.go and cipher.go (which segment is encrypted how).
-// fault.go lists the steps at which tests break things.
+// spool.go (Open and Close), look.go (what is there, changing nothing),
+// recover.go (what becomes of it), logfile.go, scan.go, logsource.go (our own
+// reader of Badger's files), witness.go, loose.go (segments that only it can
+// read), quarantine.go; keyring.go and cipher.go (which segment is encrypted
+// how). fault.go lists the steps at which tests break things.
 package spool

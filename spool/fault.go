@@ -16,10 +16,9 @@ var points = []string{
 	"trim:ids", "trim:meta", "trim:rename", "trim:folder", // a drained segment leaves
 	"trim:remove", "trim:done", //
 	"read:open", "read:block", // a sealed segment is opened, a block read
-	"recover:count", "recover:open", "recover:close", // a head left by a crash
-	"recover:check", "recover:done", //
+	"recover:ids", "recover:shorten", "recover:done", // a head left by a crash is sealed
 	"quarantine:rename", "quarantine:report", "quarantine:meta", // a damaged segment
-	"salvage:write", "salvage:done", // what is readable of it
+	"salvage:write", "salvage:rename", "salvage:done", // what is readable of it
 }
 
 // Points lists the labelled steps, for tests and the crash runner.

@@ -138,7 +138,7 @@ func (s *Spool) finishHead(g *segment) {
 	if s.isGone(g) {
 		return // an attempt before, or the trim, got it
 	}
-	if s.drained(g) {
+	if s.drained(g) && g.cause == nil {
 		if err := s.remove([]*segment{g}); err == nil {
 			return
 		}
@@ -150,12 +150,14 @@ func (s *Spool) finishHead(g *segment) {
 	if g.head != nil {
 		err = s.sealHead(g)
 	} else {
-		err = s.repair(g) // our own reader serves it so far
+		err = s.settle(g)
 	}
 	waits := errors.Is(err, errClosing) || errors.Is(err, errNoReserve)
-	if err != nil && !waits {
-		s.cfg.Log.Error("spool: a full segment could not be sealed; it is recovered as after a crash", "segment", g.dir, "error", err)
-		err = s.repair(g)
+	if err != nil && !waits && g.head != nil {
+		s.cfg.Log.Error("spool: a full segment could not be sealed; it is read as after a crash", "segment", g.dir, "error", err)
+		if err = s.repair(g); err == nil {
+			err = s.settle(g)
+		}
 		waits = errors.Is(err, errClosing) || errors.Is(err, errNoReserve)
 	}
 	switch {

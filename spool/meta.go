@@ -3,9 +3,7 @@ package spool
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/fieldpost/fieldpost/sync/wire"
@@ -37,29 +35,32 @@ type metaEpoch struct {
 }
 
 type metaLane struct {
-	Base uint64      `json:"base"`
-	Last uint64      `json:"last"`
-	Lost [][2]uint64 `json:"lost,omitempty"` // by damage
+	Base    uint64      `json:"base"`
+	Last    uint64      `json:"last"`
+	Lost    [][2]uint64 `json:"lost,omitempty"` // by damage
+	Removed [][2]uint64 `json:"removed"`        // with the segments that held them, since the hub has it; absent in the first version
 }
 
 func (s *Spool) metaPath() string { return filepath.Join(s.cfg.Dir, metaName) }
 
-// loadMeta reads the meta file. A damaged one is moved away: numbering and
-// order then come from the segments alone.
-func (s *Spool) loadMeta() error {
-	body, err := readChecked(s.metaPath(), metaKind, metaVersion)
-	m := meta{}
+// readMeta reads the meta file and changes nothing. It is nil if there is none.
+func readMeta(path string) (*meta, error) {
+	body, err := readChecked(path, metaKind, metaVersion)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	m := new(meta)
 	if err == nil {
-		err = json.Unmarshal(body, &m)
+		err = json.Unmarshal(body, m)
 	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case errors.Is(err, ErrLayout):
-		return err
-	case err != nil:
-		return s.quarantineMeta(err)
+	if err != nil {
+		return nil, err
 	}
+	return m, nil
+}
+
+// takeMeta goes on from what the meta file says.
+func (s *Spool) takeMeta(m *meta) {
 	s.hubID, s.token, s.nextSegment = m.HubID, m.Token, m.NextSegment
 	s.quarantined = m.Quarantine
 	for _, r := range wire.Reasons() {
@@ -75,13 +76,27 @@ func (s *Spool) loadMeta() error {
 		for l, ml := range e.Lanes {
 			fl := s.flow(wire.Flow{Epoch: e.Epoch, Lane: l})
 			fl.base, fl.last = ml.Base, ml.Last
-			for _, r := range ml.Lost {
-				fl.lost = fl.lost.Add(wire.Range{First: r[0], Last: r[1]})
-			}
+			fl.lost, fl.removed = rangesOf(ml.Lost), rangesOf(ml.Removed)
+			fl.untold = ml.Removed == nil
 			s.high[l] = max(s.high[l], ml.Last)
 		}
 	}
-	return nil
+}
+
+// rangesOf and pairsOf turn ranges from and into what stands in our files.
+func rangesOf(pairs [][2]uint64) (out wire.Ranges) {
+	for _, r := range pairs {
+		out = out.Add(wire.Range{First: r[0], Last: r[1]})
+	}
+	return out
+}
+
+func pairsOf(rs wire.Ranges) [][2]uint64 {
+	out := make([][2]uint64, 0, len(rs))
+	for _, r := range rs {
+		out = append(out, [2]uint64{r.First, r.Last})
+	}
+	return out
 }
 
 // saveMeta makes the present state durable. s.mu must not be held; metaMu
@@ -123,11 +138,7 @@ func (s *Spool) metaNow() meta {
 			if fl == nil || fl.last == 0 {
 				continue
 			}
-			ml := metaLane{Base: fl.base, Last: fl.last}
-			for _, r := range fl.lost {
-				ml.Lost = append(ml.Lost, [2]uint64{r.First, r.Last})
-			}
-			me.Lanes[l] = ml
+			me.Lanes[l] = metaLane{Base: fl.base, Last: fl.last, Lost: pairsOf(fl.lost), Removed: pairsOf(fl.removed)}
 		}
 		m.Epochs = append(m.Epochs, me)
 	}
@@ -168,16 +179,3 @@ func (s *Spool) Token() string { s.mu.RLock(); defer s.mu.RUnlock(); return s.to
 
 // SetToken makes t durable.
 func (s *Spool) SetToken(t string) error { return s.setPin(&s.token, t) }
-
-// quarantineMeta moves a damaged meta file away and goes on without it.
-func (s *Spool) quarantineMeta(cause error) error {
-	s.cfg.Log.Error("spool: the meta file is damaged; going on with what the segments say. The hub will be pinned anew", "error", cause)
-	if err := os.MkdirAll(s.quarantineDir(), 0o700); err != nil {
-		return diskError("quarantine "+s.metaPath(), err)
-	}
-	to := filepath.Join(s.quarantineDir(), fmt.Sprintf("meta-%d", s.cfg.Now().UnixMilli()))
-	if err := os.Rename(s.metaPath(), to); err != nil {
-		return diskError("quarantine "+s.metaPath(), err)
-	}
-	return nil
-}

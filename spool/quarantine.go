@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,7 +21,7 @@ const (
 
 func (s *Spool) quarantineDir() string { return filepath.Join(s.cfg.Dir, quarantineName) }
 
-// report is what a person finds beside a quarantined segment.
+// report is what a person finds beside what was put aside.
 type report struct {
 	Segment  string            `json:"segment"`
 	Time     time.Time         `json:"time"`
@@ -29,116 +30,109 @@ type report struct {
 	Lost     map[string]string `json:"lost,omitempty"` // by flow, where it is known
 	Messages uint64            `json:"lost_messages"`
 	Kept     string            `json:"kept,omitempty"` // folder with the damaged files, unless there was no room
+
+	name string // of its file
 }
 
-// quarantine puts a closed segment aside whose seal or files are damaged, and
-// goes on with what is readable. The segment is not open.
-func (s *Spool) quarantine(g *segment, cause error) error {
-	promised := g.parts
-	blocks, err := s.readable(g, promised)
-	if err != nil {
-		return diskError("salvage "+g.dir, err)
-	}
-	return s.salvage(g, blocks, promised, cause)
-}
-
-// readable collects the intact blocks of a closed segment: through Badger if
-// the files it trusts are as sealed, else with our own reader.
-func (s *Spool) readable(g *segment, promised []part) ([]scanned, error) {
-	sl, err := readSeal(g.dir)
-	trusted := err == nil && sl.verifyTables(g.dir) == nil
-	if err != nil { // only the sidecar may be damaged: try, but not again and again
-		attempt, err := s.countAttempt(g.dir)
-		if err != nil {
-			return nil, err
-		}
-		trusted = attempt <= maxAttempts
-	}
-	if trusted {
-		if db, err := s.geo.geometryOf(g.dir).openReadOnly(g.dir); err == nil {
-			blocks, err := checkAll(db)
-			err = errors.Join(err, db.Close())
-			ce := (*CorruptError)(nil)
-			if err != nil && !errors.As(err, &ce) {
-				return nil, err
-			}
-			if len(blocks) > 0 {
-				return within(blocks, promised), nil
-			}
+// putAside moves a damaged segment to quarantine. A fresh copy of what is
+// readable of it takes its place. use is held exclusively, by the keeper.
+func (s *Spool) putAside(g *segment) error {
+	s.mu.RLock()
+	parts := slices.Clone(g.parts)
+	s.mu.RUnlock()
+	parts = slices.DeleteFunc(parts, func(p part) bool { return len(p.ranges) == 0 })
+	if len(parts) > 0 && g.src == nil {
+		if err := s.openLogs(g, parts); err != nil {
+			return s.rescan(g) // there is less of it now; the next attempt takes that
 		}
 	}
-	sc, err := scanSegment(s.geo.keys, g.dir, true)
+	err := s.marginLeft()
+	if err == nil {
+		err = s.roomForCopy(g, parts)
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return within(sc.blocks, promised), nil
+	return s.reserved(func() error { return s.salvage(g, parts) })
 }
 
-// within keeps the blocks that the seal promised; all if there is none.
-func within(blocks []scanned, promised []part) []scanned {
-	if promised == nil {
-		return blocks
+// roomForCopy makes sure that a copy of what is readable does not pass max_bytes.
+func (s *Spool) roomForCopy(g *segment, parts []part) error {
+	need := int64(0)
+	for _, p := range parts {
+		need += p.bytes
 	}
-	return slices.DeleteFunc(blocks, func(b scanned) bool {
-		p := partOf(promised, b.flow)
-		return p == nil || !p.ranges.Contains(b.Range)
-	})
+	if need > 0 {
+		need += s.geo.memTable + 256<<10
+	}
+	if used := s.diskUsed(); used+need > s.maxBytes {
+		return fmt.Errorf("%w: %w: a copy of what is readable of %s takes %d bytes", ErrFull, errNoReserve, g.dir, need)
+	}
+	return nil
 }
 
-// salvage writes blocks into a fresh sealed segment, which takes the place of
-// g's folder; that moves to quarantine with a report.
-func (s *Spool) salvage(g *segment, blocks []scanned, promised []part, cause error) error {
-	fresh := filepath.Join(s.cfg.Dir, fmt.Sprintf("%s%012d", salvagePrefix, g.num))
+// salvage writes the readable blocks into a fresh sealed segment, which takes
+// the place of g's folder; that moves to quarantine.
+func (s *Spool) salvage(g *segment, parts []part) error {
+	fresh := filepath.Join(s.cfg.Dir, numberedName(salvagePrefix, g.num))
 	if err := os.RemoveAll(fresh); err != nil {
 		return diskError("salvage "+g.dir, err)
 	}
-	for i := range blocks {
-		if h, err := wire.ParseHeader(blocks[i].data); err == nil {
-			blocks[i].accepted = h.Accepted
+	if len(parts) > 0 {
+		err := s.step("salvage:write", func() error { return s.rewrite(g, parts, fresh) })
+		if ce := (*CorruptError)(nil); errors.As(err, &ce) {
+			return errors.Join(s.rescan(g), os.RemoveAll(fresh))
 		}
-	}
-	if len(blocks) > 0 {
-		if err := s.step("salvage:write", func() error { return s.rewrite(fresh, blocks) }); err != nil {
+		if err != nil {
 			return diskError("salvage "+g.dir, err)
 		}
 	}
-	kept, err := s.moveAside(g, fresh, len(blocks) > 0)
+	if err := g.closeSource(); err != nil {
+		s.cfg.Log.Warn("spool: a segment did not close cleanly", "segment", g.dir, "error", err)
+	}
+	kept, err := s.moveAside(g.dir, fresh, len(parts) > 0)
 	if err != nil {
 		return diskError("quarantine "+g.dir, err)
 	}
-	parts := partsOf(blocks)
-	lost := map[wire.Flow]wire.Ranges{}
-	for _, p := range promised {
-		rest := p.ranges
-		if q := partOf(parts, p.flow); q != nil {
-			rest = subtract(rest, q.ranges)
-		}
-		if len(rest) > 0 {
-			lost[p.flow] = rest
-		}
+	if g.report != nil && kept != "" {
+		g.report.Kept = kept
+		s.writeReport(g.report)
 	}
-	if promised == nil { // no seal: holes between what is left are all that is known
-		for _, p := range parts {
-			all := wire.Ranges{{First: p.ranges[0].First, Last: p.ranges[len(p.ranges)-1].Last}}
-			if rest := subtract(all, p.ranges); len(rest) > 0 {
-				lost[p.flow] = rest
-			}
-		}
+	if s.measureRest(); len(parts) == 0 {
+		s.forget(g)
+		return nil
 	}
-	g.parts = parts
-	s.noteIDs(s.idsOf(blocks))
-	return s.noteLoss(g.dir, parts, lost, kept, cause)
+	s.becomeSealed(g)
+	g.cause, g.report = nil, nil
+	s.mu.Lock()
+	g.key = s.geo.keys.idOf(g.dir)
+	s.mu.Unlock()
+	return s.fault("salvage:done")
 }
 
-// rewrite writes blocks into a new segment and seals it.
-func (s *Spool) rewrite(dir string, blocks []scanned) error {
-	geo := s.geo
-	var vlog, inline int64
-	for _, b := range blocks {
-		v, in := cost(len(b.data))
-		vlog, inline = vlog+v, inline+in
+// forget lets go of a segment that holds nothing any more.
+func (s *Spool) forget(g *segment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g.gone = true
+	for _, fl := range s.flows {
+		fl.segs = slices.DeleteFunc(fl.segs, func(o *segment) bool { return o == g })
 	}
-	geo.blocks, geo.inline = max(geo.blocks, len(blocks)), max(geo.inline, inline)
+	s.segments = slices.DeleteFunc(s.segments, func(o *segment) bool { return o == g })
+	s.open = slices.DeleteFunc(s.open, func(o *segment) bool { return o == g })
+}
+
+// rewrite copies the blocks of a segment that our own reader has open into a
+// new one and seals it.
+func (s *Spool) rewrite(g *segment, parts []part, dir string) error {
+	geo := s.geo
+	vlog, inline, blocks := int64(0), int64(0), 0
+	for _, p := range parts {
+		vlog, inline, blocks = vlog+p.bytes, inline+p.bytes, blocks+p.blocks
+	}
+	vlog += int64(blocks) * 64
+	inline = min(inline, int64(blocks)*threshold)
+	geo.blocks, geo.inline = max(geo.blocks, blocks), max(geo.inline, inline)
 	geo.memTable = int64(geo.blocks)*192 + 256<<10 + geo.inline
 	geo.bytes = max(vlog, 4096)
 	geo.vlogFile = max(geo.bytes, 1<<20) + maxAppend
@@ -146,44 +140,63 @@ func (s *Spool) rewrite(dir string, blocks []scanned) error {
 	if err != nil {
 		return err
 	}
+	if err := s.copyBlocks(g, parts, h); err != nil {
+		return errors.Join(err, h.abandon())
+	}
+	if err := h.close(10 * sealTimeout); err != nil {
+		return err
+	}
+	return s.writeSeal(dir, parts, false)
+}
+
+// copyBlocks writes the blocks of parts into h, a few at a time.
+func (s *Spool) copyBlocks(g *segment, parts []part, h *head) error {
 	var batch []record
-	size := int64(0)
+	inline, size := int64(0), 0
 	flush := func() error {
 		if len(batch) == 0 {
 			return nil
 		}
 		h.take(batch)
 		err := h.write(s, batch)
-		batch, size = nil, 0
+		batch, inline, size = nil, 0, 0
 		return err
 	}
-	for _, b := range blocks {
-		_, in := cost(len(b.data))
-		if size+in+256 > geo.maxTxn() || len(batch) == 64 {
-			if err := flush(); err != nil {
-				return errors.Join(err, h.abandon())
+	g.imu.Lock()
+	index := g.index
+	g.imu.Unlock()
+	for _, p := range parts {
+		for _, r := range index[p.flow] {
+			if !p.ranges.Contains(r) {
+				continue
 			}
+			data, err := g.get(p.flow, r)
+			if err != nil {
+				return err
+			}
+			_, in := cost(len(data))
+			if inline+in+256 > h.geo.maxTxn() || len(batch) == 64 || size > 1<<20 {
+				if err := flush(); err != nil {
+					return err
+				}
+			}
+			batch, inline, size = append(batch, record{flow: p.flow, Range: r, data: data}), inline+in+256, size+len(data)
 		}
-		batch, size = append(batch, b.record), size+in+256
 	}
-	if err := errors.Join(flush(), h.close(10*sealTimeout)); err != nil {
-		return err
-	}
-	return s.writeSeal(dir, partsOf(blocks))
+	return flush()
 }
 
-// moveAside moves the damaged folder to quarantine and the fresh one, if any,
+// moveAside moves a damaged folder to quarantine and the fresh one, if any,
 // in its place. It returns where the damaged files are.
-func (s *Spool) moveAside(g *segment, fresh string, replace bool) (kept string, err error) {
-	if err := os.MkdirAll(s.quarantineDir(), 0o700); err != nil {
+func (s *Spool) moveAside(dir, fresh string, replace bool) (kept string, err error) {
+	if kept, err = s.asidePath(dir); err != nil {
 		return "", err
 	}
-	kept = filepath.Join(s.quarantineDir(), fmt.Sprintf("%s-%d", filepath.Base(g.dir), s.cfg.Now().UnixMilli()))
-	if err := s.step("quarantine:rename", func() error { return os.Rename(g.dir, kept) }); err != nil {
+	if err := s.step("quarantine:rename", func() error { return os.Rename(dir, kept) }); err != nil {
 		return "", err
 	}
 	if replace {
-		if err := os.Rename(fresh, g.dir); err != nil {
+		if err := s.step("salvage:rename", func() error { return os.Rename(fresh, dir) }); err != nil {
 			return "", err
 		}
 	}
@@ -193,127 +206,182 @@ func (s *Spool) moveAside(g *segment, fresh string, replace bool) (kept string, 
 	if s.maxBytes > 0 && diskUsage(s.quarantineDir()) > s.maxBytes/8 { // the bound of the disk comes first
 		return "", os.RemoveAll(kept)
 	}
-	return kept, s.fault("salvage:done")
+	return kept, nil
+}
+
+// asidePath is where something from the folder is kept; the way there exists.
+func (s *Spool) asidePath(path string) (string, error) {
+	q := s.quarantineDir()
+	if fi, err := os.Lstat(q); err == nil && !fi.IsDir() { // somebody's file
+		if err := os.Rename(q, fmt.Sprintf("%s-%d", q, s.cfg.Now().UnixNano())); err != nil {
+			return "", err
+		}
+	}
+	if err := os.MkdirAll(q, 0o700); err != nil {
+		return "", err
+	}
+	for n := s.cfg.Now().UnixMilli(); ; n++ {
+		to := filepath.Join(q, fmt.Sprintf("%s-%d", filepath.Base(path), n))
+		if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
+			return to, nil
+		}
+	}
+}
+
+// putFileAside moves away what stands where something of ours belongs. It never
+// fails: Open goes on without.
+func (s *Spool) putFileAside(path string, cause error) {
+	to, err := s.asidePath(path)
+	if err == nil {
+		err = os.Rename(path, to)
+	}
+	if err != nil {
+		s.cfg.Log.Error("spool: something damaged could not be moved away", "path", path, "cause", cause, "error", err)
+		return
+	}
+	r := s.noteLoss(loss{what: filepath.Base(path), cause: cause, moved: true})
+	r.Kept = to
+	s.writeReport(r)
 }
 
 // finishSalvage completes a salvage that was cut off between its two renames,
-// or throws it away if the damaged segment is still in its place.
-func (s *Spool) finishSalvage(fresh string) error {
-	home := filepath.Join(s.cfg.Dir, segmentPrefix+strings.TrimPrefix(filepath.Base(fresh), salvagePrefix))
+// or throws it away if the damaged segment is still in its place. home is where
+// the copy is now.
+func (s *Spool) finishSalvage(fresh string, num uint64) (home string, err error) {
+	home = s.segmentDir(num)
 	if _, err := os.Lstat(home); err == nil {
-		return os.RemoveAll(fresh)
+		return "", os.RemoveAll(fresh)
 	}
 	if _, err := readSeal(fresh); err != nil {
-		return os.RemoveAll(fresh)
+		return "", os.RemoveAll(fresh)
 	}
 	if err := os.Rename(fresh, home); err != nil {
-		return err
+		return "", err
 	}
-	return syncDir(s.cfg.Dir)
+	return home, syncDir(s.cfg.Dir)
 }
 
-// noteLoss counts what is gone, makes that durable, and writes the report.
-func (s *Spool) noteLoss(dir string, parts []part, lost map[wire.Flow]wire.Ranges, kept string, cause error) error {
+// loss is one finding of damage.
+type loss struct {
+	what  string // base name of the segment or file
+	left  []part // what is readable of it
+	lost  map[wire.Flow]wire.Ranges
+	cause error
+	moved bool // it is not found again
+}
+
+// noteLoss counts what is gone, makes that durable, and writes the report. What
+// is known already is not counted again: until the damaged files are moved
+// away, each start finds them. What cannot be written now is only in memory;
+// the next start finds it again.
+func (s *Spool) noteLoss(l loss) *report {
 	now := s.cfg.Now()
-	r := report{Segment: filepath.Base(dir), Time: now.UTC(), Cause: cause.Error(), Kept: kept, Lost: map[string]string{}}
-	for _, p := range parts {
+	r := &report{Segment: l.what, Time: now.UTC(), Cause: l.cause.Error(), Lost: map[string]string{}}
+	for _, p := range l.left {
 		r.Salvaged += p.ranges.Len()
 	}
-	name := fmt.Sprintf("%s-%d.json", r.Segment, now.UnixNano())
+	r.name = fmt.Sprintf("%s-%d.json", r.Segment, now.UnixNano())
 	s.mu.Lock()
-	for f, rs := range lost {
-		fl := s.flow(f)
-		fl.lost = fl.lost.Union(rs)
-		fl.last = max(fl.last, rs[len(rs)-1].Last)
-		if fl.base == 0 || rs[0].First < fl.base {
-			fl.base = rs[0].First
+	for f, rs := range l.lost {
+		fresh := subtract(rs, s.flow(f).lost)
+		if len(fresh) == 0 {
+			continue
 		}
-		if !slices.Contains(s.epochs, f.Epoch) {
-			s.epochs = append(s.epochs, f.Epoch)
-		}
-		r.Lost[f.String()] = rs.String()
-		r.Messages += rs.Len()
+		s.lose(f, fresh)
+		r.Lost[f.String()] = fresh.String()
+		r.Messages += fresh.Len()
+	}
+	known := slices.ContainsFunc(s.quarantined.Reports, func(name string) bool { return strings.HasPrefix(name, r.Segment+"-") })
+	if known && !l.moved && r.Messages == 0 {
+		s.mu.Unlock()
+		return r
 	}
 	s.dropped[wire.ReasonQuarantine] += r.Messages
 	s.quarantined.Segments++
 	s.quarantined.Messages += r.Messages
-	s.quarantined.Reports = append(s.quarantined.Reports, name)
+	s.quarantined.Reports = append(s.quarantined.Reports, r.name)
 	if n := len(s.quarantined.Reports); n > maxReports {
 		s.quarantined.Reports = s.quarantined.Reports[n-maxReports:]
 	}
 	s.mu.Unlock()
-	s.cfg.Log.Error("spool: a damaged segment was put aside", "segment", r.Segment, "cause", cause, "salvaged", r.Salvaged, "lost", r.Messages, "report", name)
-	body, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
+	s.cfg.Log.Error("spool: something is damaged; what is readable is delivered, the rest is reported as lost",
+		"what", r.Segment, "cause", l.cause, "readable", r.Salvaged, "lost", r.Messages, "ranges", r.Lost, "report", filepath.Join(s.quarantineDir(), r.name))
+	s.writeReport(r)
+	if s.keeper == nil { // Open saves once for all
+		s.unsaved = true
+	} else if err := s.step("quarantine:meta", s.saveMeta); err != nil {
+		s.cfg.Log.Error("spool: the count of what is lost could not be written for now", "error", err)
 	}
-	if err := os.MkdirAll(s.quarantineDir(), 0o700); err != nil {
-		return diskError("quarantine "+dir, err)
-	}
-	err = s.step("quarantine:report", func() error {
-		return os.WriteFile(filepath.Join(s.quarantineDir(), name), append(body, '\n'), 0o600)
-	})
-	if err != nil {
-		return diskError("write a report of "+dir, err)
-	}
-	return s.step("quarantine:meta", s.saveMeta)
+	return r
 }
 
-// damaged puts a segment aside that turned out to be damaged while it was read.
+// lose marks ranges that will never come. mu is held.
+func (s *Spool) lose(f wire.Flow, rs wire.Ranges) {
+	fl := s.flow(f)
+	fl.lost = fl.lost.Union(rs)
+	fl.last = max(fl.last, rs[len(rs)-1].Last)
+	if fl.base == 0 || rs[0].First < fl.base {
+		fl.base = rs[0].First
+	}
+	s.high[f.Lane] = max(s.high[f.Lane], fl.last)
+	if !slices.Contains(s.epochs, f.Epoch) {
+		s.epochs = append(s.epochs, f.Epoch)
+	}
+}
+
+// writeReport writes it where a person looks for it. The log has told the same.
+func (s *Spool) writeReport(r *report) {
+	body, err := json.MarshalIndent(r, "", "  ")
+	if err == nil {
+		_, err = s.asidePath(r.name) // makes the folder
+	}
+	if err == nil {
+		err = s.step("quarantine:report", func() error {
+			return os.WriteFile(filepath.Join(s.quarantineDir(), r.name), append(body, '\n'), 0o600)
+		})
+	}
+	if err != nil {
+		s.cfg.Log.Error("spool: a report could not be written", "report", r.name, "error", err)
+	}
+}
+
+// damaged goes on with our own reader in a segment that turned out to be
+// damaged while it was read. f and r are zero if it is all of it.
 func (s *Spool) damaged(g *segment, f wire.Flow, r wire.Range, cause error) error {
 	s.repairMu.Lock()
 	defer s.repairMu.Unlock()
 	g.use.Lock()
 	defer g.use.Unlock()
 	s.mu.RLock()
-	gone, repairs := g.gone, g.repairs
+	gone, loose := g.gone, !g.sealed
 	s.mu.RUnlock()
-	if gone {
+	switch {
+	case gone:
 		return nil
-	}
-	if g.head != nil { // still written: only this block is given up
-		return s.giveUp(g, f, r, cause)
-	}
-	if g.repairs++; repairs > 0 {
-		return s.giveUp(g, f, r, cause) // the fresh copy is damaged as well
+	case r.First > 0 && (g.head != nil || loose): // only this block is given up
+		s.giveUp(g, f, r, cause)
+		return nil
+	case g.head != nil:
+		return cause
 	}
 	if err := g.closeSource(); err != nil {
-		return diskError("close "+g.dir, err)
+		s.cfg.Log.Warn("spool: a segment did not close cleanly", "segment", g.dir, "error", err)
 	}
-	s.mu.RLock()
-	old := &segment{num: g.num, dir: g.dir, parts: slices.Clone(g.parts)}
-	s.mu.RUnlock()
-	err := s.marginLeft()
-	if err == nil {
-		err = s.reserved(func() error { return s.quarantine(old, cause) })
-	}
-	if err != nil {
+	g.cause = cause
+	g.repairs++
+	if err := s.rescan(g); err != nil {
 		return err
 	}
-	n, key := diskUsage(g.dir), s.geo.keys.idOf(g.dir)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	g.parts, g.disk, g.key = old.parts, n, key
-	s.open = slices.DeleteFunc(s.open, func(o *segment) bool { return o == g })
-	if len(g.parts) == 0 {
-		for _, fl := range s.flows {
-			fl.segs = slices.DeleteFunc(fl.segs, func(o *segment) bool { return o == g })
-		}
-		s.segments = slices.DeleteFunc(s.segments, func(o *segment) bool { return o == g })
-		g.gone = true
-	}
+	s.keeper.retire(g)
 	return nil
 }
 
 // giveUp counts one block as lost. use is held.
-func (s *Spool) giveUp(g *segment, f wire.Flow, r wire.Range, cause error) error {
-	if r.First == 0 { // the whole segment
-		return cause
-	}
+func (s *Spool) giveUp(g *segment, f wire.Flow, r wire.Range, cause error) {
 	s.mu.Lock()
 	if p := partOf(g.parts, f); p != nil {
 		p.ranges = subtract(p.ranges, wire.Ranges{r})
 	}
 	s.mu.Unlock()
-	return s.noteLoss(g.dir, nil, map[wire.Flow]wire.Ranges{f: {r}}, "", cause)
+	s.noteLoss(loss{what: filepath.Base(g.dir), lost: map[wire.Flow]wire.Ranges{f: {r}}, cause: cause})
 }

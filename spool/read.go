@@ -14,6 +14,8 @@ type flowState struct {
 	base, last uint64      // last: highest sequence that was ever durable
 	received   wire.Ranges // by the hub, since this start
 	lost       wire.Ranges // by damage; read as voids
+	removed    wire.Ranges // whose segments were removed
+	untold     bool        // removed is not known: an earlier version wrote the meta file
 	segs       []*segment  // that hold a part, in order of sequences
 	waiters    []waiter
 }

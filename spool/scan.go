@@ -4,292 +4,394 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"hash/crc32"
-	"io/fs"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/fieldpost/fieldpost/sync/wire"
 )
 
-// Our own reader of Badger's logs (v4): it never panics, changes nothing, and
-// goes on behind damage, where Badger cuts off or crashes. A log is a header of
-// 20 bytes and records:
-//
-//	meta(1) user(1) klen(uvarint) vlen(uvarint) expires(uvarint) key value crc32c(4)
-//
-// A key ends in 8 bytes of version, inverted. In the write-ahead log (.mem) the
-// entries of a transaction are followed by one that ends it; a large value is
-// a pointer into the value log (.vlog), whose records stand for themselves.
-const (
-	logHeader     = 20
-	metaPointer   = 1 << 1
-	metaTxn       = 1 << 6
-	metaEnd       = 1 << 7
-	pointerSize   = 12
-	versionSize   = 8
-	blockKeySize  = keySize + versionSize
-	maxRecordHead = 2 + 3*binary.MaxVarintLen64
-)
-
-var endKey = []byte("!badger!txn")
-
-type logRecord struct {
-	meta    byte
-	key     []byte // without version
-	version uint64
-	value   []byte
-	size    int
-}
-
-// parseRecord reads the record at the start of data; ok is false if there is none.
-func parseRecord(data []byte) (r logRecord, ok bool) {
-	if len(data) < 5 {
-		return r, false
-	}
-	at := 2
-	var n [3]uint64
-	for i := range n {
-		v, w := binary.Uvarint(data[at:])
-		if w <= 0 {
-			return r, false
-		}
-		n[i], at = v, at+w
-	}
-	klen, vlen := n[0], n[1]
-	if klen < versionSize || klen > 64 || vlen > uint64(len(data)) || uint64(at)+klen+vlen+4 > uint64(len(data)) {
-		return r, false
-	}
-	end := at + int(klen+vlen)
-	if crc32.Checksum(data[:end], castagnoli) != binary.BigEndian.Uint32(data[end:]) {
-		return r, false
-	}
-	key := data[at : at+int(klen)]
-	r = logRecord{meta: data[0], key: key[:len(key)-versionSize], value: data[at+int(klen) : end], size: end + 4}
-	r.version = ^binary.BigEndian.Uint64(key[len(key)-versionSize:])
-	return r, true
-}
-
-// plausible is a cheap test whether a record of ours may start here.
-func plausible(data []byte) bool {
-	return len(data) > 3 && data[1] == 0 && (data[2] == blockKeySize || data[2] == byte(len(endKey)+versionSize))
-}
-
-// scan is what can be read of a segment without Badger.
+// scan is what our own reader finds in a segment. Of the blocks it keeps the
+// places only.
 type scan struct {
-	blocks  []scanned // in order of versions
-	last    uint64    // highest version of a complete transaction
-	tables  bool      // there are tables, which this reader does not read
-	live    bool      // there is a write-ahead log
-	mems    bool      // … with content
-	damaged bool      // something is unreadable that was durable
-	missing []scanned // blocks whose key is there and whose value is not
+	dir     string
+	files   []string         // base names that spots refer to
+	ends    map[string]int64 // where the content of each log ends
+	blocks  []scanned        // the readable ones, in key order
+	missing []scanned        // those whose key is there and whose value is not
+	last    uint64           // highest version of a complete transaction
+	witness *witness
+	tail    bool   // behind the last complete transaction there is something unreadable
+	damage  string // what was durable and is unreadable; empty if nothing is known to be
+	newer   error  // a block of a format that this program does not know
+	foreign bool   // there are files that neither Badger nor we make
+	content bool   // there is more than the headers of empty logs
+
+	secret secret
+	vlogs  map[uint32]*vlogFile
+	seen   map[string]int // place in blocks, by key
 }
 
+type vlogFile struct {
+	*logFile
+	file int // in scan.files
+}
+
+// scanned is one block.
 type scanned struct {
-	record
-	version uint64
+	flow wire.Flow
+	wire.Range
+	accepted int64 // Unix milliseconds
+	version  uint64
+	user     byte // of Badger's entry
+	bytes    int  // encoded
+	at       spot
 }
 
-// scanSegment reads every log of dir. With all set, values count that no key
-// points at: the tables that might are damaged.
-func scanSegment(keys *keyring, dir string, all bool) (*scan, error) {
-	secret, err := keys.of(dir)
-	if err != nil {
-		return nil, err
-	}
+// spot is where a block is: a record in a log, or bytes in a table.
+type spot struct {
+	file int // in scan.files
+	off  int64
+	size int
+}
+
+// scanSegment reads every log and, where the logs do not tell all, the tables
+// of dir. What is in the files is never an error; that they cannot be opened for
+// now (too many open files) is.
+func scanSegment(keys *keyring, dir string) (*scan, error) {
+	sc := &scan{dir: dir, ends: map[string]int64{}, vlogs: map[uint32]*vlogFile{}, seen: map[string]int{}}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, err
+		return sc, sc.unreadable(dir, err)
 	}
-	sc := new(scan)
-	vlogs := map[uint32][]byte{}
-	var mems [][]byte
-	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
+	if sc.secret, err = keys.of(dir); errors.Is(err, ErrLayout) {
+		return sc, err
+	} else if err != nil {
+		sc.hurt("its keys cannot be read: %v", err)
+	}
+	defer func() {
+		for _, v := range sc.vlogs {
+			v.Close()
+		}
+	}()
+	var mems, tables []string
+	for _, e := range entries { // in order of names
+		name := e.Name()
 		switch {
-		case isTable(e.Name()):
-			sc.tables = true
-		case isVlog(e.Name()):
-			id, _ := strconv.ParseUint(e.Name()[:len(e.Name())-len(".vlog")], 10, 32)
-			if vlogs[uint32(id)], err = readLog(path, secret); err != nil {
-				return nil, err
-			}
-		case isMem(e.Name()):
-			data, err := readLog(path, secret)
-			if err != nil {
-				return nil, err
-			}
-			sc.mems = sc.mems || len(data) > logHeader
-			sc.live = sc.live || len(data) > 0
-			mems = append(mems, data)
+		case isTable(name):
+			tables = append(tables, name)
+		case isVlog(name):
+			err = sc.openVlog(name)
+		case isMem(name):
+			mems = append(mems, name)
+		case name == lastName:
+			sc.witness = readWitness(filepath.Join(dir, name))
+		default:
+			sc.foreign = sc.foreign || !ours(name)
+		}
+		if err != nil {
+			return sc, err
 		}
 	}
-	for _, m := range mems {
-		sc.mem(m, vlogs)
+	for _, name := range mems {
+		if err := sc.mem(name); err != nil {
+			return sc, err
+		}
 	}
-	extra, versions := sc.unreferenced(vlogs)
-	if all || !sc.tables && (sc.damaged || versions > 1 || versions > 0 && !sc.live) {
-		sc.damaged = true
-		sc.blocks = append(sc.blocks, extra...)
+	if len(sc.blocks) == 0 || len(mems) == 0 || sc.damage != "" {
+		for _, name := range tables { // cut off while it was sealed, or sealed
+			if err := sc.table(name); err != nil {
+				return sc, err
+			}
+		}
 	}
-	sortBlocks(sc.blocks)
+	sc.unreferenced(len(mems) > 0 && len(tables) == 0)
+	sc.settle()
 	return sc, nil
 }
 
-func sortBlocks(bs []scanned) {
-	slices.SortStableFunc(bs, func(a, b scanned) int {
-		return bytes.Compare(appendKey(nil, a.flow, a.Range), appendKey(nil, b.flow, b.Range))
-	})
+// ours reports whether a file of a segment may be there without being read.
+func ours(name string) bool {
+	return slices.Contains([]string{"MANIFEST", "KEYREGISTRY", "DISCARD", "LOCK", drainedName, sealName, idsName, attemptsName, keyName}, strings.TrimSuffix(name, ".tmp")) ||
+		name == "MANIFEST-REWRITE" || name == "REWRITE-KEYREGISTRY"
 }
 
-// promised is what the segment held as far as is known, or nil.
-func (sc *scan) promised() []part {
-	if len(sc.missing) == 0 {
+// unreadable notes a file that cannot be opened, unless that has nothing to do
+// with the file.
+func (sc *scan) unreadable(path string, err error) error {
+	for _, busy := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
+		if errors.Is(err, busy) {
+			return diskError("read "+path, err)
+		}
+	}
+	sc.content = true
+	sc.hurt("%s cannot be read: %v", filepath.Base(path), err)
+	return nil
+}
+
+func (sc *scan) hurt(format string, args ...any) {
+	if sc.damage == "" {
+		sc.damage = fmt.Sprintf(format, args...)
+	}
+}
+
+// cause is nil if nothing durable is unreadable.
+func (sc *scan) cause() error {
+	if sc.damage == "" {
 		return nil
 	}
-	all := slices.Concat(sc.blocks, sc.missing)
-	sortBlocks(all)
-	return partsOf(all)
+	return &CorruptError{Segment: sc.dir, Detail: sc.damage}
 }
 
-// readLog reads a log without the zeros behind its content, decrypted.
-func readLog(path string, s secret) ([]byte, error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+func (sc *scan) file(name string) int {
+	sc.files = append(sc.files, name)
+	return len(sc.files) - 1
+}
+
+func (sc *scan) open(name string) (*vlogFile, error) {
+	path := filepath.Join(sc.dir, name)
+	l, err := openLog(path, sc.secret)
+	if err != nil {
+		return nil, sc.unreadable(path, err)
 	}
-	data = bytes.TrimRight(data, "\x00")
-	if err == nil && logKey(data) != 0 {
-		whole := append(data, 0, 0, 0, 0) // a checksum may end in zeros
-		decryptLog(whole, s)
-		data = bytes.TrimRight(whole, "\x00")
+	sc.content = sc.content || l.end > logHeader
+	if l.bad {
+		sc.hurt("%s cannot be read everywhere", name)
 	}
-	return data, err
+	return &vlogFile{l, sc.file(name)}, nil
+}
+
+func (sc *scan) openVlog(name string) error {
+	l, err := sc.open(name)
+	if l == nil {
+		return err
+	}
+	id, _ := strconv.ParseUint(strings.TrimSuffix(name, ".vlog"), 10, 32)
+	sc.vlogs[uint32(id)] = l
+	sc.ends[name] = logHeader
+	return nil
 }
 
 // mem reads a write-ahead log.
-func (sc *scan) mem(data []byte, vlogs map[uint32][]byte) {
-	data = append(data, 0, 0, 0, 0) // a checksum may end in zeros, which were trimmed
-	var txn []logRecord
-	skipping := false // until the end of a transaction whose start is unreadable
-	resumed := false
-	for at := logHeader; at < len(data); {
+func (sc *scan) mem(name string) error {
+	l, err := sc.open(name)
+	if l == nil {
+		return err
+	}
+	defer l.Close()
+	open, holes := 0, 0 // entries of a transaction whose end did not come; stretches that are no records
+	hole := false
+	at := int64(logHeader)
+	for at < l.end {
 		r, ok := logRecord{}, false
-		if !skipping || plausible(data[at:]) {
-			r, ok = parseRecord(data[at:])
+		if !hole || l.plausible(at) {
+			r, ok = l.record(at)
 		}
 		if !ok {
-			txn, skipping = nil, true
+			if !hole {
+				hole, holes = true, holes+1
+			}
 			at++
 			continue
 		}
-		at += r.size
-		switch {
-		case r.meta&metaEnd == 0:
-			txn = append(txn, r)
-			continue
-		case skipping:
-			skipping, resumed = false, true
-		default:
-			sc.damaged = sc.damaged || resumed // whole transactions behind unreadable bytes
-			sc.commit(txn, vlogs)
+		if hole {
+			sc.hurt("%s is unreadable before byte %d", name, at)
 		}
-		txn = nil
+		if hole = false; r.meta&metaEnd != 0 {
+			sc.last, open = max(sc.last, r.version), 0
+		} else {
+			open++
+			sc.entry(r, spot{l.file, at, r.size})
+		}
+		at += int64(r.size)
+		sc.ends[name] = at
 	}
-	sc.settle()
+	sc.ends[name] = max(sc.ends[name], l.end)
+	sc.tail = sc.tail || hole || open > 0
+	if l.bad {
+		sc.hurt("%s cannot be read everywhere", name)
+	}
+	return nil
 }
 
-// commit adds the blocks of a complete transaction. A value that is missing
-// gives a block without data.
-func (sc *scan) commit(txn []logRecord, vlogs map[uint32][]byte) {
-	for _, r := range txn {
-		f, rg, err := parseKey(r.key)
-		if err != nil {
-			sc.damaged = true
-			continue
-		}
-		value := r.value
-		if r.meta&metaPointer != 0 {
-			value = follow(r, vlogs)
-		}
-		if _, err := checkBlock(f, rg, value); err != nil {
-			value = nil
-		}
-		sc.blocks = append(sc.blocks, scanned{record{flow: f, Range: rg, data: value}, r.version})
-		sc.last = max(sc.last, r.version)
+// entry adds the block of an entry of the write-ahead log.
+func (sc *scan) entry(r logRecord, at spot) {
+	f, rg, err := parseKey(r.key)
+	if err != nil {
+		sc.hurt("%v", err)
+		return
 	}
+	b := scanned{flow: f, Range: rg, version: r.version, user: r.user, at: at}
+	value := r.value
+	if r.meta&metaPointer != 0 {
+		value = sc.follow(r, &b.at)
+	}
+	sc.add(b, value)
+}
+
+// add checks a block and keeps its place.
+func (sc *scan) add(b scanned, value []byte) {
+	key := string(appendKey(nil, b.flow, b.Range))
+	if _, ok := sc.seen[key]; ok {
+		return
+	}
+	h, err := checkBlock(b.flow, b.Range, value)
+	switch {
+	case errors.Is(err, wire.ErrVersion):
+		sc.newer = err
+		return
+	case err != nil:
+		sc.missing = append(sc.missing, b)
+		return
+	}
+	b.accepted, b.bytes = h.Accepted, len(value)
+	sc.seen[key] = len(sc.blocks)
+	sc.blocks = append(sc.blocks, b)
 }
 
 // follow reads the value that a pointer names, or nil.
-func follow(r logRecord, vlogs map[uint32][]byte) []byte {
+func (sc *scan) follow(r logRecord, at *spot) []byte {
 	if len(r.value) != pointerSize {
 		return nil
 	}
 	id := binary.NativeEndian.Uint32(r.value)
 	size, off := binary.NativeEndian.Uint32(r.value[4:]), binary.NativeEndian.Uint32(r.value[8:])
-	data := vlogs[id]
-	if uint64(off) > uint64(len(data)) || size > 2*maxAppend {
+	l := sc.vlogs[id]
+	if l == nil {
 		return nil
 	}
-	part := append([]byte(nil), data[off:min(uint64(off)+uint64(size), uint64(len(data)))]...)
-	part = append(part, make([]byte, int(size)-len(part))...) // zeros that were trimmed
-	v, ok := parseRecord(part)
-	if !ok || !bytes.Equal(v.key, r.key) {
+	v, ok := l.record(int64(off))
+	if !ok || v.size != int(size) || !bytes.Equal(v.key, r.key) {
 		return nil
 	}
+	*at = spot{l.file, int64(off), v.size}
 	return v.value
 }
 
-// settle drops what the last transaction could not bring to the disk: it was
-// never acknowledged. The same in an earlier one is damage.
-func (sc *scan) settle() {
-	torn := false
-	for _, b := range sc.blocks {
-		switch {
-		case b.data != nil:
-		case b.version == sc.last:
-			torn = true
-		default:
-			sc.missing, sc.damaged = append(sc.missing, b), true
-		}
+// table looks for blocks in a table by what they begin with: its own structure
+// may be damaged.
+func (sc *scan) table(name string) error {
+	path := filepath.Join(sc.dir, name)
+	data, bad, err := readTable(path, sc.secret)
+	if err != nil {
+		return sc.unreadable(path, err)
 	}
-	sc.blocks = slices.DeleteFunc(sc.blocks, func(b scanned) bool {
-		return b.data == nil || torn && b.version == sc.last
-	})
+	if sc.content = true; bad {
+		sc.hurt("%s cannot be read everywhere", name)
+	}
+	file := sc.file(name)
+	for at := 0; ; {
+		next := bytes.Index(data[at:], blockMagic)
+		if next < 0 {
+			return nil
+		}
+		at += next
+		block, err := wire.Prefix(data[at:])
+		if err != nil {
+			at++
+			continue
+		}
+		h, err := wire.ParseHeader(block)
+		if err == nil {
+			sc.add(scanned{flow: h.Flow, Range: h.Range(), user: userByte(data, at), at: spot{file, int64(at), len(block)}}, block)
+		}
+		at += len(block)
+	}
 }
 
-// unreferenced looks in the value logs for blocks that no key points at. Those
-// of one transaction are a commit that was cut off; more mean that the
-// write-ahead log has lost something.
-func (sc *scan) unreferenced(vlogs map[uint32][]byte) (extra []scanned, versions int) {
-	known := map[string]bool{}
-	for _, b := range sc.blocks {
-		known[string(appendKey(nil, b.flow, b.Range))] = true
+var blockMagic = []byte{'F', 'P', 'B', wire.Version}
+
+// userByte is what stands in a table between the key and the value at at:
+// meta, user, expires.
+func userByte(data []byte, at int) byte {
+	if at < 3 {
+		return 0
 	}
-	seen := map[uint64]bool{}
-	for _, data := range vlogs {
-		data = append(data, 0, 0, 0, 0)
-		for at := logHeader; at < len(data); {
+	return data[at-2]
+}
+
+// readTable returns the plain bytes of a table, without Badger. bad: some pages
+// are unreadable.
+func readTable(path string, s secret) (data []byte, bad bool, err error) {
+	l, err := openLog(path, secret{})
+	if err != nil {
+		return nil, false, err
+	}
+	defer l.Close()
+	const most = 64 << 20 // far above the largest
+	data = bytes.Clone(l.at(0, int(min(l.size, most))))
+	if s.id != "" {
+		decryptTable(data, s)
+	}
+	return data, l.bad, nil
+}
+
+// unreferenced looks in the value logs for blocks that no key points at. One
+// transaction of them is a commit that was cut off; more mean that the
+// write-ahead log has lost something.
+func (sc *scan) unreferenced(logsTell bool) {
+	versions := map[uint64]bool{}
+	for name, l := range sc.inOrder() {
+		end := sc.ends[name]
+		for at := int64(logHeader); at < l.end; {
 			r, ok := logRecord{}, false
-			if plausible(data[at:]) {
-				r, ok = parseRecord(data[at:])
+			if l.plausible(at) {
+				r, ok = l.record(at)
 			}
 			if !ok {
 				at++
 				continue
 			}
-			at += r.size
-			f, rg, err := parseKey(r.key)
-			if err != nil || known[string(r.key)] {
-				continue
+			if f, rg, err := parseKey(r.key); err == nil {
+				if _, known := sc.seen[string(r.key)]; !known {
+					versions[r.version] = true
+					sc.add(scanned{flow: f, Range: rg, version: r.version, user: r.user, at: spot{l.file, at, r.size}}, r.value)
+				}
 			}
-			if _, err := checkBlock(f, rg, r.value); err != nil {
-				continue
-			}
-			extra = append(extra, scanned{record{flow: f, Range: rg, data: r.value}, r.version})
-			seen[r.version] = true
+			at += int64(r.size)
+			end = at
+		}
+		sc.ends[name] = max(end, l.end)
+		if l.bad {
+			sc.hurt("%s cannot be read everywhere", name)
 		}
 	}
-	return extra, len(seen)
+	if logsTell && len(versions) > 0 {
+		sc.tail = true
+		if len(versions) > 1 {
+			sc.hurt("the write-ahead log has lost %d transactions", len(versions))
+		}
+	}
+}
+
+// inOrder is the value logs by name.
+func (sc *scan) inOrder() func(func(string, *vlogFile) bool) {
+	return func(yield func(string, *vlogFile) bool) {
+		for file, name := range sc.files {
+			for _, l := range sc.vlogs {
+				if l.file == file && !yield(name, l) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// settle sorts what was found, and decides what is missing.
+func (sc *scan) settle() {
+	slices.SortStableFunc(sc.blocks, func(a, b scanned) int {
+		return bytes.Compare(appendKey(nil, a.flow, a.Range), appendKey(nil, b.flow, b.Range))
+	})
+	sc.seen = nil
+	for _, b := range sc.missing {
+		if b.version >= sc.last { // of the last transaction: it may never have been durable
+			sc.tail = true
+		} else {
+			sc.hurt("%s %s is unreadable", b.flow, b.Range)
+		}
+	}
 }

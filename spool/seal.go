@@ -29,6 +29,7 @@ const (
 type seal struct {
 	Parts []sealPart `json:"parts"`
 	Files []sealFile `json:"files"`
+	Logs  bool       `json:"logs,omitempty"` // a head that a crash left: our own reader opens it, not Badger
 }
 
 type sealPart struct {
@@ -70,17 +71,17 @@ func (s *Spool) sealHead(g *segment) error {
 		s.mu.RLock()
 		parts := slices.Clone(g.parts)
 		s.mu.RUnlock()
-		return s.writeSeal(g.dir, parts)
+		return s.writeSeal(g.dir, parts, false)
 	})
 	if err != nil {
 		return err
 	}
-	s.becomeSealed(g, nil)
+	s.becomeSealed(g)
 	return nil
 }
 
 // becomeSealed: from now on g is opened by its seal. use is held exclusively.
-func (s *Spool) becomeSealed(g *segment, parts []part) {
+func (s *Spool) becomeSealed(g *segment) {
 	n := diskUsage(g.dir)
 	g.src, g.head = nil, nil
 	g.imu.Lock()
@@ -89,14 +90,12 @@ func (s *Spool) becomeSealed(g *segment, parts []part) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g.sealed, g.disk = true, n
-	if parts != nil {
-		g.parts = parts
-	}
 }
 
-// writeSeal makes everything in dir durable and then says so.
-func (s *Spool) writeSeal(dir string, parts []part) error {
-	for _, name := range []string{"DISCARD", "LOCK"} { // statistics of a garbage collection that never runs
+// writeSeal makes everything in dir durable and then says so. logs: the logs
+// stay, and our own reader opens it.
+func (s *Spool) writeSeal(dir string, parts []part, logs bool) error {
+	for _, name := range []string{"DISCARD", "LOCK", lastName, attemptsName} { // the first holds statistics of a garbage collection that never runs
 		if err := removeIfThere(filepath.Join(dir, name)); err != nil {
 			return err
 		}
@@ -108,7 +107,10 @@ func (s *Spool) writeSeal(dir string, parts []part) error {
 	if err != nil {
 		return err
 	}
-	sl := seal{Files: files}
+	sl := seal{Files: files, Logs: logs}
+	if !logs && slices.ContainsFunc(files, func(f sealFile) bool { return isMem(f.Name) }) {
+		return fmt.Errorf("a write-ahead log was left behind in %s, which is closed", dir)
+	}
 	for _, p := range parts {
 		sp := sealPart{Flow: p.flow, Blocks: p.blocks, Bytes: p.bytes, Oldest: p.oldest}
 		for _, r := range p.ranges {
@@ -133,10 +135,7 @@ func listFiles(dir string) ([]sealFile, error) {
 	var out []sealFile
 	for _, e := range entries {
 		name := e.Name()
-		whole := isTable(name) || name == "MANIFEST" || name == "KEYREGISTRY"
-		if isMem(name) {
-			return nil, fmt.Errorf("%s was left behind in a closed segment", name)
-		}
+		whole := isTable(name) || isMem(name) || name == "MANIFEST" || name == "KEYREGISTRY"
 		if !whole && !isVlog(name) {
 			continue
 		}
@@ -221,21 +220,6 @@ func (sl *seal) verify(dir string) error {
 	return nil
 }
 
-// verifyTables is verify for the files that Badger trusts blindly. With these
-// intact, a damaged value is found when it is read.
-func (sl *seal) verifyTables(dir string) error {
-	now, err := listFiles(dir)
-	if err != nil {
-		return err
-	}
-	for _, want := range sl.Files {
-		if want.CRC != nil && !slices.ContainsFunc(now, func(f sealFile) bool { return f.Name == want.Name && f.CRC != nil && *f.CRC == *want.CRC }) {
-			return &CorruptError{Segment: dir, Detail: want.Name + " is not what was sealed"}
-		}
-	}
-	return nil
-}
-
 // openSealed opens a sealed segment for reading and lists its blocks.
 func (s *Spool) openSealed(g *segment) error {
 	g.use.Lock()
@@ -261,6 +245,9 @@ func (s *Spool) openSealed(g *segment) error {
 	}
 	if err != nil {
 		return err
+	}
+	if sl.Logs {
+		return s.step("read:open", func() error { return s.openLogs(g, parts) })
 	}
 	var db *badger.DB
 	err = s.step("read:open", func() (err error) { db, err = s.geo.geometryOf(g.dir).openReadOnly(g.dir); return err })

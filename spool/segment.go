@@ -26,8 +26,11 @@ type segment struct {
 	sealed bool
 	gone   bool // removed or quarantined; nothing refers to it any more
 
-	limit   []part // while it is recovered in a running spool: what was published; else nil
-	repairs int    // how often it was put aside; guarded by Spool.repairMu
+	// Of a loose one (loose.go); guarded by use.
+	ends    map[string]int64 // where the content of its logs ends
+	cause   error            // what is wrong with it; nil: it is sealed where it is
+	report  *report          // what was told of that
+	repairs int              // how often it was found damaged in this run
 
 	// use is held shared while src is read, exclusively while it opens or closes.
 	// It is never waited for under Spool.mu.
@@ -73,19 +76,6 @@ func (b badgerSource) get(key []byte) (data []byte, err error) {
 	})
 	return data, err
 }
-
-// logSource is what our own reader found in the logs of a head that could not
-// be recovered yet.
-type logSource map[string][]byte
-
-func (l logSource) get(key []byte) ([]byte, error) {
-	if data, ok := l[string(key)]; ok {
-		return data, nil
-	}
-	return nil, badger.ErrKeyNotFound
-}
-
-func (l logSource) Close() error { return nil }
 
 // partOf returns what the parts hold of f, or nil.
 func partOf(parts []part, f wire.Flow) *part {

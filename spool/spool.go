@@ -52,7 +52,8 @@ type Spool struct {
 	dropped     map[wire.Reason]uint64
 	quarantined Quarantine
 	recovered   []idRecord // ids found in what a crash left; Open only
-	unsealed    []*segment // heads that wait for disk space; Open only
+	unsealed    []*segment // loose ones, for the keeper; Open only
+	unsaved     bool       // the meta file has to be written; Open only
 }
 
 // Open opens the spool in cfg.Dir, or makes one. It always succeeds on a
@@ -79,8 +80,9 @@ func Open(cfg Config) (*Spool, error) {
 	}
 	s.keeper = newKeeper(s)
 	for _, g := range s.unsealed {
-		s.keeper.later(g)
+		s.keeper.retire(g)
 	}
+	s.unsealed = nil
 	go s.keeper.run()
 	for l := range s.lanes {
 		s.lanes[l] = newLane(s, wire.Lane(l))
@@ -97,16 +99,24 @@ func (s *Spool) load() error {
 	if err := s.geo.keys.check(s.cfg.Dir); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(s.idsDir(), 0o700); err != nil {
+	m, metaErr, segs, err := s.look()
+	if err != nil {
+		return err // nothing was changed
+	}
+	if m != nil {
+		s.takeMeta(m)
+	}
+	if err := s.tidy(); err != nil {
 		return err
 	}
-	if err := s.loadMeta(); err != nil {
-		return err
+	if metaErr != nil {
+		s.putFileAside(s.metaPath(), fmt.Errorf("the segments tell the rest, and the hub is pinned anew: %w", metaErr))
 	}
-	if err := s.loadSegments(); err != nil {
+	if err := s.loadSegments(segs); err != nil {
 		return err
 	}
 	s.preferLater()
+	s.noteGaps()
 	if err := s.loadIDs(s.recovered); err != nil {
 		return err
 	}
@@ -118,7 +128,23 @@ func (s *Spool) load() error {
 		return err
 	}
 	s.measureRest()
+	if s.unsaved {
+		if err := s.step("quarantine:meta", s.saveMeta); err != nil {
+			s.cfg.Log.Error("spool: the count of what is lost could not be written for now", "error", err)
+		}
+	}
 	return syncDir(s.cfg.Dir)
+}
+
+// tidy makes room for what is ours where somebody put something else.
+func (s *Spool) tidy() error {
+	if fi, err := os.Lstat(s.idsDir()); err == nil && !fi.IsDir() {
+		s.putFileAside(s.idsDir(), errors.New("a file is in the place of the folder of publisher ids"))
+	}
+	if fi, err := os.Lstat(s.reserve.path); err == nil && !fi.Mode().IsRegular() {
+		s.putFileAside(s.reserve.path, errors.New("it is no file"))
+	}
+	return os.MkdirAll(s.idsDir(), 0o700)
 }
 
 // size decides on the limits.

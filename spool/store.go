@@ -101,15 +101,6 @@ func (g geometry) openReadOnly(dir string) (*badger.DB, error) {
 	return badger.Open(g.options(dir, s.key).WithReadOnly(true))
 }
 
-// openAgain opens a segment that exists for writing.
-func (g geometry) openAgain(dir string) (*badger.DB, error) {
-	s, err := g.keys.of(dir)
-	if err != nil {
-		return nil, err
-	}
-	return badger.Open(g.options(dir, s.key))
-}
-
 // key is lane, epoch, first and last sequence: what a block covers is known
 // without reading it, and the blocks of a flow stand in order.
 const keySize = 1 + 8 + 8 + 8
@@ -141,6 +132,8 @@ type head struct {
 	geo       geometry
 	db        *badger.DB
 	vlog, mem *os.File
+	last      *os.File // says up to where it was acknowledged; see witness.go
+	witness   witness  // owned by the committer
 
 	// Room, owned by the lane that writes the head.
 	vlogUsed int64
@@ -208,6 +201,9 @@ func (h *head) prepare(vlogBytes int64) (err error) {
 		return err
 	}
 	if h.mem, err = os.OpenFile(filepath.Join(h.dir, "00001.mem"), os.O_RDWR, 0); err != nil {
+		return err
+	}
+	if err = h.prepareLast(); err != nil {
 		return err
 	}
 	if err = preallocate(h.mem, h.geo.memTable+64<<10); err != nil {
@@ -332,6 +328,7 @@ func (h *head) write(s *Spool, recs []record) error {
 	if s.cfg.Synced != nil {
 		s.cfg.Synced(time.Since(began))
 	}
+	h.noteLast(recs)
 	return h.assertOne()
 }
 
@@ -398,7 +395,7 @@ func (h *head) close(limit time.Duration) error {
 func (h *head) abandon() error { return h.close(sealTimeout) }
 
 func (h *head) closeFiles() {
-	for _, f := range []*os.File{h.vlog, h.mem} {
+	for _, f := range []*os.File{h.vlog, h.mem, h.last} {
 		if f != nil {
 			f.Close() // only ever used for fsync; nothing is buffered
 		}

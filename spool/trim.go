@@ -81,6 +81,7 @@ func (s *Spool) remove(gs []*segment) error {
 }
 
 func (s *Spool) removeNow(gs []*segment) error {
+	s.noteRemoved(gs)
 	err := s.step("trim:ids", func() error {
 		for _, g := range gs {
 			if err := s.keepIDs(g); err != nil {
@@ -106,6 +107,20 @@ func (s *Spool) removeNow(gs []*segment) error {
 	s.mu.Unlock()
 	s.measureRest()
 	return s.fault("trim:done")
+}
+
+// noteRemoved writes down what leaves with the segments, so that it does not
+// pass for lost at the next start.
+func (s *Spool) noteRemoved(gs []*segment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range gs {
+		for _, p := range g.parts {
+			if fl := s.flows[p.flow]; fl != nil {
+				fl.removed = fl.removed.Union(p.ranges)
+			}
+		}
+	}
 }
 
 // detach lets no reader find the segments any more.

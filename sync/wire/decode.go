@@ -99,8 +99,17 @@ func (d *Decoder) unpack(h *Header, info bodyInfo, body []byte) error {
 // content size with a checksum. Without it the library accepts an empty input
 // and frames that follow one another.
 func checkFrame(body []byte, size int) error {
-	bad := func(at int, format string, args ...any) error {
-		return &FormatError{ErrCorrupt, "body", at, "zstd: " + fmt.Sprintf(format, args...)}
+	end, err := frameEnd(body, size)
+	if err == nil && end != len(body) {
+		err = &FormatError{ErrCorrupt, "body", end, fmt.Sprintf("zstd: %d bytes after the frame", len(body)-end)}
+	}
+	return err
+}
+
+// frameEnd finds where the zstd frame at the start of body ends.
+func frameEnd(body []byte, size int) (int, error) {
+	bad := func(at int, format string, args ...any) (int, error) {
+		return 0, &FormatError{ErrCorrupt, "body", at, "zstd: " + fmt.Sprintf(format, args...)}
 	}
 	var f zstd.Header
 	switch err := f.Decode(body); {
@@ -127,10 +136,10 @@ func checkFrame(body []byte, size int) error {
 		}
 		at += n
 	}
-	if len(body)-at != crcSize {
+	if len(body)-at < crcSize {
 		return bad(at, "%d bytes where the %d of the checksum end the frame", len(body)-at, crcSize)
 	}
-	return nil
+	return at + crcSize, nil
 }
 
 // columns reads the body in d.raw into b.Messages.

@@ -100,9 +100,19 @@ func ParseHeader(data []byte) (Header, error) {
 
 // parseHeader also returns the stored body.
 func parseHeader(data []byte) (h Header, info bodyInfo, body []byte, err error) {
-	c, end, err := openHeader(data)
+	h, info, end, err := parseFields(data)
 	if err != nil {
 		return h, info, nil, err
+	}
+	body = data[end:]
+	return h, info, body, checkBody(&h, info, body)
+}
+
+// parseFields reads everything before the body, which begins at end.
+func parseFields(data []byte) (h Header, info bodyInfo, end int, err error) {
+	c, end, err := openHeader(data)
+	if err != nil {
+		return h, info, 0, err
 	}
 	info.flags = c.u8()
 	if info.flags&^knownFlags != 0 {
@@ -138,11 +148,7 @@ func parseHeader(data []byte) (h Header, info bodyInfo, body []byte, err error) 
 	if c.err == nil && c.rest() > 0 {
 		c.fail(ErrCorrupt, "%d bytes after the last field", c.rest())
 	}
-	if c.err != nil {
-		return h, info, nil, c.err
-	}
-	body = data[end:]
-	return h, info, body, checkBody(&h, info, body)
+	return h, info, end, c.err
 }
 
 // openHeader checks magic, version and checksum and returns a cursor over the
