@@ -162,7 +162,7 @@ func (c Config) Validate() error {
 	}
 	c.Spool.validate(bad, later)
 	for i, r := range c.Lanes {
-		if err := checkFilter(r.Match); err != nil {
+		if err := wire.CheckFilter(r.Match); err != nil {
 			bad(fmt.Sprintf("lanes[%d].match", i), "%v", err)
 		}
 		if !r.Lane.Valid() {

@@ -89,15 +89,15 @@ func TestFilters(t *testing.T) {
 		{"*", "a", true}, {"*", "a.b", false}, {"a.*", "a.b", true}, {"a.*", "a.b.c", false}, {"*.b", "a.b", true},
 		{"*.*.c", "a.b.c", true}, {"*.>", "a", false}, {"ab", "a", false},
 	} {
-		if err := checkFilter(c.filter); err != nil {
+		if err := wire.CheckFilter(c.filter); err != nil {
 			t.Error(err)
 		}
-		if got := matchFilter(c.filter, c.subject); got != c.want {
+		if got := wire.MatchFilter(c.filter, c.subject); got != c.want {
 			t.Errorf("%q takes %q: %v", c.filter, c.subject, got)
 		}
 	}
 	for _, f := range []string{"", "a..b", ".", "a.>.b", "a*", ">a", "a b", "a\x00", "\xff", strings.Repeat("x", 256)} {
-		if checkFilter(f) == nil {
+		if wire.CheckFilter(f) == nil {
 			t.Errorf("%q passed", f)
 		}
 	}

@@ -185,7 +185,7 @@ func (a *Agent) bodyProblem(err error, got int) *problem {
 // lane is the one that a rule of the configuration gives to a subject.
 func (a *Agent) lane(subject string) wire.Lane {
 	for _, r := range a.cfg.Lanes {
-		if matchFilter(r.Match, subject) {
+		if wire.MatchFilter(r.Match, subject) {
 			return r.Lane
 		}
 	}

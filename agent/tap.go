@@ -81,7 +81,7 @@ func (r *tapReader) offer(lane wire.Lane, msgs []wire.Message, rc spool.Receipt)
 		if r.dropped {
 			return
 		}
-		if !matchFilter(r.filter, msgs[i].Subject) {
+		if !wire.MatchFilter(r.filter, msgs[i].Subject) {
 			continue
 		}
 		if r.bytes += msgs[i].Size() + 128; r.bytes > tapBytes {
@@ -149,7 +149,7 @@ func (a *Agent) tap(w http.ResponseWriter, r *http.Request) *problem {
 	if filter == "" {
 		filter = ">"
 	}
-	if err := checkFilter(filter); err != nil {
+	if err := wire.CheckFilter(filter); err != nil {
 		return newProblem(codeBadSubject, "%v", err)
 	}
 	if a.gate.now() == stopping {

@@ -51,7 +51,7 @@ func (l *lane) write(g *group) error {
 // voids covers the numbers of failed commits, so that they become durable with
 // the next messages of the flow and the sequence has no hole.
 func (l *lane) voids(g *group) (out []record, err error) {
-	now := l.s.cfg.Now().UnixMilli()
+	now := l.s.time.stamp()
 	for _, r := range l.failed {
 		data, err := wire.AppendVoid(nil, wire.Header{Flow: g.flow, Kind: wire.KindVoid, Reason: wire.ReasonFailedCommit,
 			Base: g.base, First: r.First, Count: r.Len(), Accepted: now})
@@ -96,7 +96,7 @@ func (s *Spool) publish(g *group) {
 		g.seg.add(rec)
 		s.tail.put(rec)
 		if rec.First < g.first { // a void of a commit that failed
-			s.dropped[wire.ReasonFailedCommit] += rec.Len()
+			s.goneAtOnce(fl, goneRange{rec.Range, wire.ReasonFailedCommit, true})
 		}
 	}
 	fl.last = g.next - 1

@@ -17,6 +17,7 @@ var (
 	ErrDiskFault = errors.New("spool: disk fault") // a write or fsync failed: 503 disk_fault
 	ErrClosed    = errors.New("spool: closed")     // 503 stopping
 	ErrUnknown   = errors.New("spool: unknown sequence")
+	ErrRemoved   = errors.New("spool: removed")                  // a *RemovedError
 	ErrEnd       = fmt.Errorf("spool: nothing more: %w", io.EOF) // Read only; io.EOF to who cannot import spool
 	ErrTooLarge  = errors.New("spool: append too large")         // more messages or bytes than one Append takes
 	ErrInvalid   = errors.New("spool: invalid message")          // the block format has no place for it
@@ -57,6 +58,7 @@ type Config struct {
 	Now    func() time.Time // nil: time.Now
 
 	shape *geometry // tests only: segments that fill after a few blocks
+	host  *host     // tests only: where time comes from
 }
 
 // validate fills in the defaults and refuses what cannot work.
@@ -66,6 +68,9 @@ func (c *Config) validate() error {
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.host == nil {
+		c.host = hostOf(c.Now)
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -157,6 +162,20 @@ type Quarantine struct {
 	Segments, Messages uint64
 	Reports            []string // file names of the reports, newest last
 }
+
+// RemovedError says that a message will never be delivered. It is ErrRemoved.
+type RemovedError struct {
+	Flow   wire.Flow
+	Seq    uint64
+	Reason wire.Reason
+}
+
+func (e *RemovedError) Error() string {
+	return fmt.Sprintf("%v: %s %d, reason %s", ErrRemoved, e.Flow, e.Seq, e.Reason)
+}
+
+// Unwrap returns ErrRemoved.
+func (e *RemovedError) Unwrap() error { return ErrRemoved }
 
 // CorruptError says that a segment does not hold what was written into it.
 type CorruptError struct {

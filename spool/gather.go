@@ -199,12 +199,12 @@ func (l *lane) encode(g *group) {
 	b := wire.Block{Messages: l.open}
 	b.Kind, b.Flow, b.Base = wire.KindMessages, g.flow, g.base
 	b.First, b.Count = g.coded, uint64(len(l.open))
-	b.Accepted = l.s.cfg.Now().UnixMilli()
+	b.Accepted = l.s.time.stamp()
 	data, err := l.encoder().Append(l.scratch[:0], &b)
 	if err != nil && g.err == nil {
 		g.err = err
 	}
-	g.records = append(g.records, record{flow: g.flow, Range: b.Range(), data: bytes.Clone(data), accepted: b.Accepted})
+	g.records = append(g.records, record{flow: g.flow, Range: b.Range(), data: bytes.Clone(data), accepted: b.Accepted, ttl: ttlOf(&b)})
 	g.coded += b.Count
 	clear(l.open)
 	l.open, l.openBytes, l.scratch = l.open[:0], 0, data

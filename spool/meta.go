@@ -26,19 +26,40 @@ type meta struct {
 	Lanes       map[wire.Lane]uint64 `json:"lanes"`  // highest sequence assigned, whatever the epoch
 	Epochs      []metaEpoch          `json:"epochs"` // oldest first
 	Dropped     map[string]uint64    `json:"dropped,omitempty"`
+	Clock       metaClock            `json:"clock"`
+	LastRule    uint64               `json:"last_rule,omitempty"`
+	Rules       []rule               `json:"rules,omitempty"` // purges by subject
 	Quarantine  Quarantine           `json:"quarantine"`
 }
 
 type metaEpoch struct {
-	Epoch wire.Epoch             `json:"epoch"`
-	Lanes map[wire.Lane]metaLane `json:"lanes,omitempty"`
+	Epoch  wire.Epoch             `json:"epoch"`
+	Offset *int64                 `json:"offset,omitempty"` // from its stamps to the spool clock
+	Lanes  map[wire.Lane]metaLane `json:"lanes,omitempty"`
 }
 
 type metaLane struct {
 	Base    uint64      `json:"base"`
 	Last    uint64      `json:"last"`
-	Lost    [][2]uint64 `json:"lost,omitempty"` // by damage
-	Removed [][2]uint64 `json:"removed"`        // with the segments that held them, since the hub has it; absent in the first version
+	Lost    [][2]uint64 `json:"lost,omitempty"` // by damage; read only, from an older version
+	Removed [][2]uint64 `json:"removed"`        // with the segments that held them; absent in the first version
+	Gone    []metaGone  `json:"gone,omitempty"`
+	Notes   []metaNote  `json:"notes,omitempty"`
+}
+
+// metaGone and metaNote are goneRange and note.
+type metaGone struct {
+	Seq    [2]uint64   `json:"seq"`
+	Reason wire.Reason `json:"reason"`
+	Final  bool        `json:"final,omitempty"`
+}
+
+type metaNote struct {
+	Seq     [2]uint64 `json:"seq"`
+	At      int64     `json:"at"`
+	Rules   uint64    `json:"rules,omitempty"`
+	Sent    bool      `json:"sent,omitempty"`
+	Removed uint64    `json:"removed"`
 }
 
 func (s *Spool) metaPath() string { return filepath.Join(s.cfg.Dir, metaName) }
@@ -61,6 +82,7 @@ func readMeta(path string) (*meta, error) {
 
 // takeMeta goes on from what the meta file says.
 func (s *Spool) takeMeta(m *meta) {
+	s.rules = ruleBook{m.LastRule, m.Rules}
 	s.hubID, s.token, s.nextSegment = m.HubID, m.Token, m.NextSegment
 	s.quarantined = m.Quarantine
 	for _, r := range wire.Reasons() {
@@ -73,11 +95,13 @@ func (s *Spool) takeMeta(m *meta) {
 	}
 	for _, e := range m.Epochs {
 		s.epochs = append(s.epochs, e.Epoch)
+		if e.Offset != nil {
+			s.offsets[e.Epoch] = *e.Offset
+		}
 		for l, ml := range e.Lanes {
 			fl := s.flow(wire.Flow{Epoch: e.Epoch, Lane: l})
-			fl.base, fl.last = ml.Base, ml.Last
-			fl.lost, fl.removed = rangesOf(ml.Lost), rangesOf(ml.Removed)
-			fl.untold = ml.Removed == nil
+			fl.base, fl.last, fl.removals = ml.Base, ml.Last, ml.removals()
+			fl.removed, fl.untold = rangesOf(ml.Removed), ml.Removed == nil
 			s.high[l] = max(s.high[l], ml.Last)
 		}
 	}
@@ -123,26 +147,64 @@ func (s *Spool) saveMeta() error {
 // metaNow collects the state. s.mu is held.
 func (s *Spool) metaNow() meta {
 	m := meta{HubID: s.hubID, Token: s.token, NextSegment: s.nextSegment,
-		Lanes: map[wire.Lane]uint64{}, Dropped: map[string]uint64{}, Quarantine: s.quarantined}
+		Lanes: map[wire.Lane]uint64{}, Dropped: map[string]uint64{}, Quarantine: s.quarantined, Clock: s.time.save()}
+	c := s.pending
+	if c == nil {
+		c = &change{s: s}
+	}
+	book := s.rules
+	if c.rules != nil {
+		book = *c.rules
+	}
+	m.LastRule, m.Rules = book.last, book.rules
 	for l, seq := range s.high {
 		m.Lanes[wire.Lane(l)] = seq
 	}
-	for r, n := range s.dropped {
+	for r, n := range c.dropped() {
 		m.Dropped[r.String()] = n
 	}
 	s.forgetEpochs()
 	for _, e := range s.epochs {
 		me := metaEpoch{Epoch: e, Lanes: map[wire.Lane]metaLane{}}
+		if off, ok := s.offsets[e]; ok {
+			me.Offset = &off
+		}
 		for l := range wire.Lane(wire.NumLanes) {
 			fl := s.flows[wire.Flow{Epoch: e, Lane: l}]
 			if fl == nil || fl.last == 0 {
 				continue
 			}
-			me.Lanes[l] = metaLane{Base: fl.base, Last: fl.last, Lost: pairsOf(fl.lost), Removed: pairsOf(fl.removed)}
+			ml := metaLane{Base: fl.base, Last: fl.last, Removed: pairsOf(fl.removed)}
+			ml.note(c.now(fl))
+			me.Lanes[l] = ml
 		}
 		m.Epochs = append(m.Epochs, me)
 	}
 	return m
+}
+
+// removals is what the meta file says of them. Damage that an older version
+// noted was never marked as sent: a void of it may lie at the hub.
+func (ml *metaLane) removals() (out removals) {
+	for _, r := range ml.Lost {
+		out.gone = out.gone.put(goneRange{wire.Range{First: r[0], Last: r[1]}, wire.ReasonQuarantine, true})
+	}
+	for _, g := range ml.Gone {
+		out.gone = append(out.gone, goneRange{wire.Range{First: g.Seq[0], Last: g.Seq[1]}, g.Reason, g.Final})
+	}
+	for _, n := range ml.Notes {
+		out.noted = append(out.noted, note{wire.Range{First: n.Seq[0], Last: n.Seq[1]}, n.At, n.Rules, n.Sent, n.Removed})
+	}
+	return out
+}
+
+func (ml *metaLane) note(rs *removals) {
+	for _, g := range rs.gone {
+		ml.Gone = append(ml.Gone, metaGone{[2]uint64{g.First, g.Last}, g.reason, g.final})
+	}
+	for _, n := range rs.noted {
+		ml.Notes = append(ml.Notes, metaNote{[2]uint64{n.First, n.Last}, n.at, n.rules, n.sent, n.n})
+	}
 }
 
 // setPin changes one of the two facts of the session and makes it durable.

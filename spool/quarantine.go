@@ -283,20 +283,16 @@ func (s *Spool) noteLoss(l loss) *report {
 	r.name = fmt.Sprintf("%s-%d.json", r.Segment, now.UnixNano())
 	s.mu.Lock()
 	for f, rs := range l.lost {
-		fresh := subtract(rs, s.flow(f).lost)
-		if len(fresh) == 0 {
-			continue
+		if fresh := s.lose(f, rs); len(fresh) > 0 {
+			r.Lost[f.String()] = fresh.String()
+			r.Messages += fresh.Len()
 		}
-		s.lose(f, fresh)
-		r.Lost[f.String()] = fresh.String()
-		r.Messages += fresh.Len()
 	}
 	known := slices.ContainsFunc(s.quarantined.Reports, func(name string) bool { return strings.HasPrefix(name, r.Segment+"-") })
 	if known && !l.moved && r.Messages == 0 {
 		s.mu.Unlock()
 		return r
 	}
-	s.dropped[wire.ReasonQuarantine] += r.Messages
 	s.quarantined.Segments++
 	s.quarantined.Messages += r.Messages
 	s.quarantined.Reports = append(s.quarantined.Reports, r.name)
@@ -315,18 +311,32 @@ func (s *Spool) noteLoss(l loss) *report {
 	return r
 }
 
-// lose marks ranges that will never come. mu is held.
-func (s *Spool) lose(f wire.Flow, rs wire.Ranges) {
+// lose marks ranges that will never come, and returns what of them is news. It
+// counts although nothing is durable yet: the next start finds it again. mu is
+// held.
+func (s *Spool) lose(f wire.Flow, rs wire.Ranges) (fresh wire.Ranges) {
 	fl := s.flow(f)
-	fl.lost = fl.lost.Union(rs)
-	fl.last = max(fl.last, rs[len(rs)-1].Last)
-	if fl.base == 0 || rs[0].First < fl.base {
-		fl.base = rs[0].First
+	for _, r := range rs {
+		for _, open := range fl.received.Missing(r) {
+			fresh = fresh.Union(fl.gone.missing(open))
+		}
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	for _, r := range fresh {
+		s.goneAtOnce(fl, goneRange{Range: r, reason: wire.ReasonQuarantine})
+	}
+	last := fresh[len(fresh)-1].Last
+	fl.last = max(fl.last, last)
+	if fl.base == 0 || fresh[0].First < fl.base {
+		fl.base = fresh[0].First
 	}
 	s.high[f.Lane] = max(s.high[f.Lane], fl.last)
 	if !slices.Contains(s.epochs, f.Epoch) {
 		s.epochs = append(s.epochs, f.Epoch)
 	}
+	return fresh
 }
 
 // writeReport writes it where a person looks for it. The log has told the same.

@@ -3,6 +3,7 @@ package spool
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fieldpost/fieldpost/sync/wire"
@@ -13,7 +14,7 @@ type flowState struct {
 	wire.Flow
 	base, last uint64      // last: highest sequence that was ever durable
 	received   wire.Ranges // by the hub, since this start
-	lost       wire.Ranges // by damage; read as voids
+	removals               // what will never come; read as voids and blanks
 	removed    wire.Ranges // whose segments were removed
 	untold     bool        // removed is not known: an earlier version wrote the meta file
 	segs       []*segment  // that hold a part, in order of sequences
@@ -52,20 +53,20 @@ func (s *Spool) Flows() []wire.FlowHeld {
 
 // firstHeld is the lowest sequence that the hub still has to get.
 func (fl *flowState) firstHeld() (seq uint64, ok bool) {
-	note := func(rs wire.Ranges) bool {
-		for _, r := range rs {
-			if m := fl.received.Missing(r); len(m) > 0 {
-				if !ok || m[0].First < seq {
-					seq, ok = m[0].First, true
-				}
-				return true
-			}
+	note := func(r wire.Range) bool {
+		m := fl.received.Missing(r)
+		if len(m) > 0 && (!ok || m[0].First < seq) {
+			seq, ok = m[0].First, true
 		}
-		return false
+		return len(m) > 0
 	}
-	note(fl.lost)
+	for _, g := range fl.gone {
+		if g.reason != 0 && note(g.Range) {
+			break
+		}
+	}
 	for _, g := range fl.segs {
-		if p := partOf(g.parts, fl.Flow); p != nil && note(p.ranges) {
+		if p := partOf(g.parts, fl.Flow); p != nil && slices.ContainsFunc(p.ranges, note) {
 			break
 		}
 	}
@@ -86,25 +87,39 @@ func (s *Spool) Read(f wire.Flow, from uint64) ([]byte, error) {
 
 func (s *Spool) tryRead(f wire.Flow, from uint64) (data []byte, again bool, err error) {
 	s.mu.RLock()
+	closed := s.closed
+	g, seq, gone := s.flows[f].locate(from)
+	s.mu.RUnlock()
+	switch {
+	case closed:
+		return nil, false, ErrClosed
+	case gone:
+		data, err = s.handVoid(f, seq)
+		return data, data == nil, err
+	case g == nil:
+		return nil, false, ErrEnd
+	}
+	r, data, again, err := s.tryFetch(g, f, seq)
+	if data != nil && err == nil {
+		data, err = s.handOut(f, r, seq, data)
+		again = data == nil
+	}
+	return data, again, err
+}
+
+// tryFetch reads the block of g that holds the lowest sequence of f ≥ seq.
+// again: something had to be done first, or the segment has left.
+func (s *Spool) tryFetch(g *segment, f wire.Flow, seq uint64) (r wire.Range, data []byte, again bool, err error) {
+	s.mu.RLock()
 	if s.closed {
 		s.mu.RUnlock()
-		return nil, false, ErrClosed
-	}
-	fl := s.flows[f]
-	g, seq, lost := fl.locate(from)
-	if g == nil {
-		defer s.mu.RUnlock()
-		if lost.First == 0 {
-			return nil, false, ErrEnd
-		}
-		data, err = s.lostVoid(fl, lost)
-		return data, false, err
+		return r, nil, false, ErrClosed
 	}
 	r, found, open := g.find(f, seq)
 	if found {
 		if data := s.tail.get(f, r); data != nil {
 			s.mu.RUnlock()
-			return data, false, s.fault("read:block")
+			return r, data, false, s.fault("read:block")
 		}
 	}
 	held := g.use.TryRLock() // never waited for under mu
@@ -113,11 +128,15 @@ func (s *Spool) tryRead(f wire.Flow, from uint64) (data []byte, again bool, err 
 		g.use.RLock()
 		//lint:ignore SA2001 it is being opened, sealed or removed: only the wait counts
 		g.use.RUnlock()
-		return nil, true, nil
+		return r, nil, true, nil
 	}
 	if g.src == nil || !open {
 		g.use.RUnlock()
-		return nil, true, s.tryOpen(g)
+		return r, nil, true, s.tryOpen(g)
+	}
+	if !found {
+		g.use.RUnlock()
+		return r, nil, true, nil
 	}
 	g.lastRead.Store(time.Now().UnixNano())
 	err = s.fault("read:block")
@@ -126,39 +145,35 @@ func (s *Spool) tryRead(f wire.Flow, from uint64) (data []byte, again bool, err 
 	}
 	g.use.RUnlock()
 	if ce := (*CorruptError)(nil); errors.As(err, &ce) {
-		return nil, true, s.damaged(g, f, r, err)
+		return r, nil, true, s.damaged(g, f, r, err)
 	}
-	return data, false, err
+	return r, data, false, err
 }
 
-// locate finds where the lowest sequence ≥ from is: in a segment, or in a
-// range that was lost.
-func (fl *flowState) locate(from uint64) (g *segment, seq uint64, lost wire.Range) {
+// locate finds where the lowest sequence ≥ from is: in a segment, or among what
+// is gone.
+func (fl *flowState) locate(from uint64) (g *segment, seq uint64, gone bool) {
 	if fl == nil {
-		return nil, 0, lost
+		return nil, 0, false
 	}
-	for _, c := range fl.segs {
-		if p := partOf(c.parts, fl.Flow); p != nil {
-			if at, ok := lowest(p.ranges, from); ok && (g == nil || at < seq) {
-				g, seq = c, at
+	for {
+		g, seq = nil, 0
+		for _, c := range fl.segs {
+			if p := partOf(c.parts, fl.Flow); p != nil {
+				if at, ok := lowest(p.ranges, from); ok && (g == nil || at < seq) {
+					g, seq = c, at
+				}
 			}
 		}
-	}
-	for _, r := range fl.lost {
-		if r.Last >= from {
-			if g == nil || max(r.First, from) < seq {
-				return nil, 0, r
-			}
-			break
+		if lost, ok := fl.gone.at(from); ok && (g == nil || max(lost.First, from) <= seq) {
+			return nil, max(lost.First, from), true
 		}
+		mixed, ok := fl.gone.holds(seq)
+		if g == nil || !ok || mixed.reason != 0 {
+			return g, seq, false
+		}
+		from = mixed.Last + 1 // removed in part and left by its segment, which is back from the dead
 	}
-	return g, seq, lost
-}
-
-// lostVoid is the block that stands for a range which damage took.
-func (s *Spool) lostVoid(fl *flowState, r wire.Range) ([]byte, error) {
-	return wire.AppendVoid(nil, wire.Header{Flow: fl.Flow, Kind: wire.KindVoid, Reason: wire.ReasonQuarantine,
-		Base: fl.base, First: r.First, Count: r.Len(), Accepted: s.cfg.Now().UnixMilli()})
 }
 
 // tryOpen opens a sealed segment; a damaged one is put aside.

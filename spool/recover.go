@@ -138,7 +138,10 @@ func (s *Spool) noteGaps() {
 		if fl.base == 0 || fl.last < fl.base {
 			continue
 		}
-		have := slices.Clone(fl.lost)
+		var have wire.Ranges
+		for _, g := range fl.gone {
+			have = have.Add(g.Range)
+		}
 		for _, g := range fl.segs {
 			if p := partOf(g.parts, f); p != nil {
 				have = have.Union(p.ranges)
@@ -189,9 +192,10 @@ func partsOf(blocks []scanned) (out []part) {
 	for _, b := range blocks {
 		p := partOf(out, b.flow)
 		if p == nil {
-			out = append(out, part{flow: b.flow, oldest: b.accepted})
+			out = append(out, part{flow: b.flow, oldest: b.accepted, ttl: anyTTL})
 			p = &out[len(out)-1]
 		}
+		p.newest = max(p.newest, b.accepted)
 		p.extend(b.Range)
 		p.blocks++
 		p.bytes += int64(b.bytes)

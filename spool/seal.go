@@ -38,6 +38,14 @@ type sealPart struct {
 	Blocks int         `json:"blocks"`
 	Bytes  int64       `json:"bytes"`
 	Oldest int64       `json:"oldest"` // Unix milliseconds
+	Newest int64       `json:"newest"`
+	TTL    *sealTTL    `json:"ttl,omitempty"` // if any message has one
+}
+
+type sealTTL struct {
+	Messages uint64 `json:"messages"`
+	First    int64  `json:"first"` // expiry, Unix milliseconds
+	Last     int64  `json:"last"`
 }
 
 // sealFile is a file of the segment. Values carry their own checksums, so of
@@ -112,7 +120,10 @@ func (s *Spool) writeSeal(dir string, parts []part, logs bool) error {
 		return fmt.Errorf("a write-ahead log was left behind in %s, which is closed", dir)
 	}
 	for _, p := range parts {
-		sp := sealPart{Flow: p.flow, Blocks: p.blocks, Bytes: p.bytes, Oldest: p.oldest}
+		sp := sealPart{Flow: p.flow, Blocks: p.blocks, Bytes: p.bytes, Oldest: p.oldest, Newest: p.newest}
+		if p.ttl.n > 0 {
+			sp.TTL = &sealTTL{p.ttl.n, p.ttl.first, p.ttl.last}
+		}
 		for _, r := range p.ranges {
 			sp.Ranges = append(sp.Ranges, [2]uint64{r.First, r.Last})
 		}
@@ -182,7 +193,13 @@ func readSeal(dir string) (*seal, error) {
 // parts is the content that the seal promises.
 func (sl *seal) parts() (out []part) {
 	for _, sp := range sl.Parts {
-		p := part{flow: sp.Flow, blocks: sp.Blocks, bytes: sp.Bytes, oldest: sp.Oldest}
+		p := part{flow: sp.Flow, blocks: sp.Blocks, bytes: sp.Bytes, oldest: sp.Oldest, newest: sp.Newest}
+		switch {
+		case sp.TTL != nil:
+			p.ttl = ttlSpan{sp.TTL.Messages, sp.TTL.First, sp.TTL.Last}
+		case sp.Newest == 0: // of a version that did not say
+			p.ttl = anyTTL
+		}
 		for _, r := range sp.Ranges {
 			p.ranges = p.ranges.Add(wire.Range{First: r[0], Last: r[1]})
 		}

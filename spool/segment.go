@@ -2,6 +2,7 @@ package spool
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -51,7 +52,38 @@ type part struct {
 	ranges wire.Ranges
 	blocks int
 	bytes  int64 // encoded
-	oldest int64 // acceptance of its first block, Unix milliseconds
+	oldest int64 // acceptance of its first block, Unix milliseconds by the stamps of its epoch
+	newest int64 // … of its last; 0: not known
+	ttl    ttlSpan
+}
+
+// ttlSpan is when messages expire by their own ttl, by the stamps of their
+// epoch, and how many have one.
+type ttlSpan struct {
+	n           uint64
+	first, last int64
+}
+
+// anyTTL stands for blocks that nobody has looked into.
+var anyTTL = ttlSpan{n: 1, first: math.MinInt64 / 2, last: math.MaxInt64 / 2}
+
+func ttlOf(b *wire.Block) (t ttlSpan) {
+	for i := range b.Messages {
+		if ttl := b.Messages[i].TTL; ttl > 0 {
+			t.join(ttlSpan{1, b.Accepted + ttl, b.Accepted + ttl})
+		}
+	}
+	return t
+}
+
+func (t *ttlSpan) join(o ttlSpan) {
+	switch {
+	case o.n == 0:
+	case t.n == 0:
+		*t = o
+	default:
+		t.n, t.first, t.last = t.n+o.n, min(t.first, o.first), max(t.last, o.last)
+	}
 }
 
 func (s *Spool) segmentDir(num uint64) string {
@@ -97,6 +129,8 @@ func (g *segment) add(rec record) {
 	p.extend(rec.Range)
 	p.blocks++
 	p.bytes += int64(len(rec.data))
+	p.newest = rec.accepted
+	p.ttl.join(rec.ttl)
 	g.imu.Lock()
 	g.index[rec.flow] = append(g.index[rec.flow], rec.Range)
 	g.imu.Unlock()

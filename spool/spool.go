@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
@@ -20,7 +19,7 @@ type Spool struct {
 	geo      geometry
 	maxBytes int64
 	lock     *os.File
-	started  time.Time // with the monotonic clock
+	time     spoolClock
 	reserve  reserve
 	ids      *ids
 	lanes    [wire.NumLanes]*lane
@@ -28,9 +27,12 @@ type Spool struct {
 	updates  chan struct{}
 	grouped  func([]record) // benchmarks only: what each commit writes
 
+	codec codec
+
 	epochMu  sync.Mutex // one epoch is begun at a time; comes before metaMu
 	once     sync.Once  // Close
 	openMu   sync.Mutex // one head is opened at a time; comes before mu
+	alterMu  sync.Mutex // one step of the removals at a time; comes before metaMu
 	metaMu   sync.Mutex // one meta file is written at a time; comes before mu
 	repairMu sync.Mutex // one segment is put aside at a time; comes before use and mu
 
@@ -48,8 +50,11 @@ type Spool struct {
 	rest        int64 // allocated bytes of what is not a segment
 	hubID       string
 	token       string
-	trouble     error // why the last message was not taken
-	dropped     map[wire.Reason]uint64
+	trouble     error                  // why the last message was not taken
+	dropped     map[wire.Reason]uint64 // counted with the removals; replaced, never changed
+	pending     *change                // of the removals: on its way to the disk
+	rules       ruleBook
+	offsets     map[wire.Epoch]int64 // from the stamps of an epoch to the spool clock
 	quarantined Quarantine
 	recovered   []idRecord // ids found in what a crash left; Open only
 	unsealed    []*segment // loose ones, for the keeper; Open only
@@ -71,7 +76,7 @@ func Open(cfg Config) (*Spool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("spool: lock the folder: %w", err)
 	}
-	s := &Spool{cfg: cfg, lock: lock, started: cfg.Now(), ids: newIDs(), updates: make(chan struct{}, 1),
+	s := &Spool{cfg: cfg, lock: lock, time: spoolClock{host: *cfg.host}, offsets: map[wire.Epoch]int64{}, ids: newIDs(), updates: make(chan struct{}, 1),
 		flows: map[wire.Flow]*flowState{}, tail: tail{blocks: map[tailKey][]byte{}},
 		dropped: map[wire.Reason]uint64{}}
 	if err := s.load(); err != nil {
@@ -104,7 +109,10 @@ func (s *Spool) load() error {
 		return err // nothing was changed
 	}
 	if m != nil {
+		s.time.begin(m.Clock)
 		s.takeMeta(m)
+	} else {
+		s.time.begin(metaClock{})
 	}
 	if err := s.tidy(); err != nil {
 		return err
@@ -117,6 +125,7 @@ func (s *Spool) load() error {
 	}
 	s.preferLater()
 	s.noteGaps()
+	s.settleOffsets()
 	if err := s.loadIDs(s.recovered); err != nil {
 		return err
 	}
@@ -196,10 +205,12 @@ func (s *Spool) beginEpoch() (wire.Epoch, error) {
 	e = wire.NewEpoch()
 	s.mu.Lock()
 	s.epochs = append(s.epochs, e)
+	s.offsets[e] = s.time.offset()
 	s.mu.Unlock()
 	if err := s.saveMeta(); err != nil {
 		s.mu.Lock()
 		s.epochs = slices.DeleteFunc(s.epochs, func(o wire.Epoch) bool { return o == e })
+		delete(s.offsets, e)
 		s.trouble = err
 		s.mu.Unlock()
 		return wire.Epoch{}, err
@@ -228,6 +239,7 @@ func (s *Spool) forgetEpochs() {
 		for l := range wire.Lane(wire.NumLanes) {
 			delete(s.flows, wire.Flow{Epoch: e, Lane: l})
 		}
+		delete(s.offsets, e)
 		excess--
 		return true
 	})
@@ -235,9 +247,7 @@ func (s *Spool) forgetEpochs() {
 
 // clock is the wall clock of the start plus the time since: setting the clock
 // while the agent runs does not shorten the window of the ids.
-func (s *Spool) clock() int64 {
-	return s.started.Add(s.cfg.Now().Sub(s.started)).UnixMilli()
-}
+func (s *Spool) clock() int64 { return s.time.stamp() }
 
 // Stats is a snapshot.
 func (s *Spool) Stats() Stats {
@@ -262,19 +272,30 @@ func (s *Spool) Stats() Stats {
 	return st
 }
 
-// countPart adds what is not received of a part. Bytes are in proportion.
+// countPart adds what is neither received nor removed of a part. Bytes are in
+// proportion.
 func (s *Spool) countPart(st *Stats, p *part) {
-	all := p.ranges.Len()
-	open := subtract(p.ranges, s.flows[p.flow].received).Len()
+	fl := s.flows[p.flow]
+	open := uint64(0)
+	for _, r := range p.ranges {
+		for _, r := range fl.received.Missing(r) {
+			for _, r := range fl.gone.missing(r) {
+				open += r.Len()
+				for _, n := range fl.noted.within(r) {
+					open -= min(open, n.n)
+				}
+			}
+		}
+	}
 	if open == 0 {
 		return
 	}
-	bytes := int64(float64(p.bytes) * float64(open) / float64(all))
+	bytes := int64(float64(p.bytes) * float64(open) / float64(p.ranges.Len()))
 	ln := &st.Lanes[p.flow.Lane]
 	ln.Messages += open
 	ln.Bytes += bytes
 	st.LiveBytes += bytes
-	if at := time.UnixMilli(p.oldest); ln.Oldest.IsZero() || at.Before(ln.Oldest) {
+	if at := s.wallOf(s.bornAt(p.flow.Epoch, p.oldest)); ln.Oldest.IsZero() || at.Before(ln.Oldest) {
 		ln.Oldest = at
 	}
 }

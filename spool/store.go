@@ -250,7 +250,8 @@ type record struct {
 	flow wire.Flow
 	wire.Range
 	data     []byte
-	accepted int64 // Unix milliseconds
+	accepted int64 // Unix milliseconds, by the stamps of its epoch
+	ttl      ttlSpan
 }
 
 // cost is what a block of n bytes takes at most, in each of the two places.

@@ -29,7 +29,7 @@ func (s *Spool) Received(f wire.Flow, set wire.Ranges) error {
 		}
 	}
 	fl.wakeWaiters()
-	work := slices.ContainsFunc(fl.segs, func(g *segment) bool { return g.sealed && s.covered(g) })
+	work := fl.disputed() || slices.ContainsFunc(fl.segs, func(g *segment) bool { return g.sealed && s.covered(g) })
 	s.mu.Unlock()
 	if work {
 		s.keeper.wantTrim()
@@ -42,7 +42,7 @@ func (s *Spool) covered(g *segment) bool {
 	for _, p := range g.parts {
 		fl := s.flows[p.flow]
 		for _, r := range p.ranges {
-			if fl == nil || !fl.received.Contains(r) {
+			if fl == nil || !fl.settled(r) {
 				return false
 			}
 		}
@@ -58,6 +58,10 @@ func (s *Spool) drained(g *segment) bool {
 
 // trimDrained removes every sealed segment that is drained.
 func (s *Spool) trimDrained() {
+	if err := s.alter(func(*change) {}); err != nil { // what the hub has after all, while it can be looked up
+		s.cfg.Log.Error("spool: the counts of what was removed could not be corrected; trying again with the next trim", "error", err)
+		return
+	}
 	s.mu.RLock()
 	var out []*segment
 	for _, g := range s.segments {
@@ -77,6 +81,18 @@ func (s *Spool) trimDrained() {
 // remove takes drained segments away. Before the first goes, the publisher ids
 // that are still remembered and the numbers that were used are durable elsewhere.
 func (s *Spool) remove(gs []*segment) error {
+	err := s.alter(func(c *change) {
+		for _, g := range gs {
+			for _, p := range g.parts {
+				for _, r := range p.ranges {
+					c.finish(s.flow(p.flow), r)
+				}
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
 	return s.reserved(func() error { return s.removeNow(gs) })
 }
 
@@ -189,9 +205,11 @@ type waiter struct {
 	ch  chan struct{} // closed when it is delivered, or the spool closes
 }
 
+// wakeWaiters: what happened to their sequences may have been decided.
 func (fl *flowState) wakeWaiters() {
 	fl.waiters = slices.DeleteFunc(fl.waiters, func(w waiter) bool {
-		if !fl.received.Contains(wire.Range{First: w.seq, Last: w.seq}) {
+		one := wire.Range{First: w.seq, Last: w.seq}
+		if !fl.received.Contains(one) && len(fl.gone.missing(one)) > 0 && len(fl.noted.within(one)) == 0 {
 			return false
 		}
 		close(w.ch)
@@ -199,60 +217,102 @@ func (fl *flowState) wakeWaiters() {
 	})
 }
 
-// Delivered reports whether the hub has seq; ErrUnknown if it was never
-// assigned, or so long ago that its epoch is forgotten. What damage took is
-// never delivered.
-func (s *Spool) Delivered(f wire.Flow, seq uint64) (bool, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.delivered(f, seq)
-}
-
-func (s *Spool) delivered(f wire.Flow, seq uint64) (bool, error) {
-	fl := s.flows[f]
-	if fl == nil || seq < fl.base || seq > fl.last || seq == 0 {
-		return false, fmt.Errorf("%w: %s %d", ErrUnknown, f, seq)
-	}
-	one := wire.Range{First: seq, Last: seq}
-	if fl.lost.Contains(one) {
-		return false, nil
-	}
-	if fl.received.Contains(one) {
-		return true, nil
-	}
-	for _, g := range fl.segs {
-		if p := partOf(g.parts, f); p != nil && p.ranges.Contains(one) {
-			return false, nil
+// settled reports whether all of r is received or gone.
+func (fl *flowState) settled(r wire.Range) bool {
+	for _, m := range fl.received.Missing(r) {
+		if len(fl.gone.missing(m)) > 0 {
+			return false
 		}
 	}
-	return true, nil // removed, which needs the hub to have it
+	return true
 }
 
-// WaitDelivered returns when Delivered is true or ctx ends.
-func (s *Spool) WaitDelivered(ctx context.Context, f wire.Flow, seq uint64) error {
-	s.mu.Lock()
-	ok, err := s.delivered(f, seq)
-	if err == nil && s.closed {
-		err = ErrClosed
+// Delivered reports whether the hub has seq. ErrRemoved: it never will, and why;
+// ErrUnknown: seq was never assigned, or what became of it is forgotten.
+func (s *Spool) Delivered(f wire.Flow, seq uint64) (bool, error) {
+	s.mu.RLock()
+	ok, looks, err := s.delivered(f, seq)
+	s.mu.RUnlock()
+	if looks {
+		return s.deliveredInside(f, seq)
 	}
-	if ok || err != nil {
-		s.mu.Unlock()
-		return err
-	}
-	w := waiter{seq, make(chan struct{})}
+	return ok, err
+}
+
+// delivered is Delivered, unless it takes a look into a block. mu is held.
+func (s *Spool) delivered(f wire.Flow, seq uint64) (ok, looks bool, err error) {
 	fl := s.flows[f]
-	fl.waiters = append(fl.waiters, w)
-	s.mu.Unlock()
-	select {
-	case <-w.ch:
+	if fl == nil || seq < fl.base || seq > fl.last || seq == 0 {
+		return false, false, fmt.Errorf("%w: %s %d", ErrUnknown, f, seq)
+	}
+	one := wire.Range{First: seq, Last: seq}
+	received := fl.received.Contains(one)
+	if g, gone := fl.gone.holds(seq); gone {
+		switch {
+		case g.reason == 0:
+			return false, false, fmt.Errorf("%w: %s %d is among messages of which some were removed long ago", ErrUnknown, f, seq)
+		case !received || g.final:
+			return false, false, removedError(f, seq, g.reason)
+		}
+	}
+	if len(fl.noted.within(one)) > 0 {
+		return false, true, nil
+	}
+	_, at, held := fl.holder(seq)
+	return received || !held || at != seq, false, nil // what was trimmed the hub had to have
+}
+
+// deliveredInside is Delivered for a message of a block of which some were removed.
+func (s *Spool) deliveredInside(f wire.Flow, seq uint64) (bool, error) {
+	one := span{f, wire.Range{First: seq, Last: seq}}
+	known := s.gather([]span{one})
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	fl := s.flows[f]
+	received := fl.received.Contains(one.Range)
+	c := change{s: s, known: known, blind: true}
+	for _, n := range fl.noted.within(one.Range) {
+		for why := range c.counted(fl, n) {
+			if !received || n.sent {
+				return false, removedError(f, seq, why)
+			}
+		}
+	}
+	return received, nil
+}
+
+func removedError(f wire.Flow, seq uint64, why wire.Reason) error {
+	return &RemovedError{Flow: f, Seq: seq, Reason: why}
+}
+
+// WaitDelivered returns when Delivered is true, or an error says that it never
+// will be, or ctx ends.
+func (s *Spool) WaitDelivered(ctx context.Context, f wire.Flow, seq uint64) error {
+	for {
 		if ok, err := s.Delivered(f, seq); ok || err != nil {
 			return err
 		}
-		return ErrClosed
-	case <-ctx.Done():
 		s.mu.Lock()
-		fl.waiters = slices.DeleteFunc(fl.waiters, func(o waiter) bool { return o.ch == w.ch })
+		ok, looks, err := s.delivered(f, seq)
+		if err == nil && s.closed {
+			err = ErrClosed
+		}
+		if ok || err != nil {
+			s.mu.Unlock()
+			return err
+		}
+		w := waiter{seq, make(chan struct{})}
+		fl := s.flows[f]
+		fl.waiters = append(fl.waiters, w)
 		s.mu.Unlock()
-		return ctx.Err()
+		_ = looks // judged and alive: only its delivery or another judgement decides
+		select {
+		case <-w.ch:
+		case <-ctx.Done():
+			s.mu.Lock()
+			fl.waiters = slices.DeleteFunc(fl.waiters, func(o waiter) bool { return o.ch == w.ch })
+			s.mu.Unlock()
+			return ctx.Err()
+		}
 	}
 }

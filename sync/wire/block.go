@@ -69,6 +69,7 @@ type Header struct {
 	Count    uint64 // sequences covered; of messages ≤ MaxCount
 	Accepted int64  // Unix milliseconds when the first message was accepted
 	RawSize  int    // uncompressed body
+	Blanked  bool   // some message is blank; known without decompressing
 	Subjects []string
 }
 

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"fmt"
+	"slices"
 )
 
 // Cut re-encodes the part of a block, or of a void, that covers r. Base and the
@@ -23,6 +24,7 @@ func Cut(d *Decoder, e *Encoder, data []byte, r Range) ([]byte, error) {
 	part.First, part.Count = r.First, r.Len()
 	if b.Kind == KindMessages {
 		part.Messages = b.Messages[r.First-have.First:][:r.Len()]
+		part.Blanked = part.Blanked && slices.ContainsFunc(part.Messages, Message.isBlank)
 	}
 	out, err := e.Append(nil, &part)
 	if err != nil {

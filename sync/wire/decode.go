@@ -162,6 +162,9 @@ func (d *Decoder) columns(b *Block) error {
 			d.live = append(d.live, uint32(i))
 		}
 	}
+	if c.err == nil && b.Blanked && len(d.live) == len(b.Messages) {
+		c.fail(ErrCorrupt, "%v", errNoBlank)
+	}
 	if c.err == nil && len(d.live) > 0 {
 		d.liveColumns(c, b, cols)
 	} else if c.err == nil && (len(b.Subjects) > 0 || cols&(colSubjects|colHeaders|colIDs|colLengths) != 0) {

@@ -69,7 +69,7 @@ func NewEncoder(l Level) *Encoder {
 	return e
 }
 
-// Append encodes b (Kind, Flow, Base, First, Accepted and Messages; the rest of
+// Append encodes b (Kind, Flow, Base, First, Accepted, Blanked and Messages; the rest of
 // the header is computed) and appends it to dst. It refuses what Decode would
 // refuse; dst then comes back unchanged.
 func (e *Encoder) Append(dst []byte, b *Block) ([]byte, error) {
@@ -94,6 +94,9 @@ func (e *Encoder) Append(dst []byte, b *Block) ([]byte, error) {
 		if len(e.packed.b) < len(e.raw) {
 			body, info.flags = e.packed.b, flagZstd
 		}
+	}
+	if h.Blanked {
+		info.flags |= flagBlanks
 	}
 	info.crc = crc32.Checksum(body, castagnoli)
 	return append(appendHeader(dst, &h, info), body...), nil
@@ -162,6 +165,9 @@ func emptied(m map[string]uint32) map[string]uint32 {
 func checkMessages(h *Header, ms []Message) error {
 	if h.Kind != KindMessages {
 		return fmt.Errorf("kind %d does not exist", h.Kind)
+	}
+	if h.Blanked && !slices.ContainsFunc(ms, Message.isBlank) {
+		return errNoBlank
 	}
 	if len(ms) > MaxCount {
 		return fmt.Errorf("%w: %d messages; a block holds %d", ErrLimit, len(ms), MaxCount)

@@ -12,7 +12,8 @@ const (
 	epochSize  = len(Epoch{})
 	crcSize    = 4
 	flagZstd   = 1 << 0 // the body is one zstd frame, else it is stored as it is
-	knownFlags = flagZstd
+	flagBlanks = 1 << 1 // some message is blank
+	knownFlags = flagZstd | flagBlanks
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -181,6 +182,7 @@ func parseBodyFields(c *cursor, h *Header, info *bodyInfo) {
 		c.fail(ErrLimit, "%d messages; the limit is %d", h.Count, MaxCount)
 		return
 	}
+	h.Blanked = info.flags&flagBlanks != 0
 	h.RawSize = c.upTo(MaxRaw, "the uncompressed size")
 	if b := c.bytes(crcSize); b != nil {
 		info.crc = binary.LittleEndian.Uint32(b)

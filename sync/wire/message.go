@@ -1,5 +1,7 @@
 package wire
 
+import "errors"
+
 // Message is one message as a publisher handed it in. Its sequence is implied
 // by its place in a block.
 type Message struct {
@@ -16,6 +18,10 @@ type Message struct {
 	// entry keeps its sequence and has no subject, payload, headers or id.
 	Blank Reason
 }
+
+func (m Message) isBlank() bool { return m.Blank != 0 }
+
+var errNoBlank = errors.New("no message is blank, though the header says so")
 
 // Pair is one header.
 type Pair struct{ Key, Value string }

@@ -1,22 +1,20 @@
-package agent
+package wire
 
 import (
 	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/fieldpost/fieldpost/sync/wire"
 )
 
-// checkFilter reports why f is not a subject filter: a subject in which * stands
+// CheckFilter reports why f is not a subject filter: a subject in which * stands
 // for one token and > as the last token for one or more.
-func checkFilter(f string) error {
+func CheckFilter(f string) error {
 	switch {
 	case f == "":
 		return errors.New("filter is empty; > matches everything")
-	case len(f) > wire.MaxSubject:
-		return fmt.Errorf("filter is %d bytes; the limit is %d", len(f), wire.MaxSubject)
+	case len(f) > MaxSubject:
+		return fmt.Errorf("filter is %d bytes; the limit is %d", len(f), MaxSubject)
 	case !utf8.ValidString(f):
 		return errors.New("filter is not valid UTF-8")
 	}
@@ -35,8 +33,8 @@ func checkFilter(f string) error {
 	return nil
 }
 
-// matchFilter reports whether the valid filter takes the valid subject.
-func matchFilter(filter, subject string) bool {
+// MatchFilter reports whether the valid filter takes the valid subject.
+func MatchFilter(filter, subject string) bool {
 	for {
 		if filter == ">" {
 			return true

@@ -1,0 +1,276 @@
+package spool
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/fieldpost/fieldpost/sync/wire"
+)
+
+// removals is what was removed of one flow. A value is never changed once
+// others can see it.
+type removals struct {
+	gone  goneSet // whole sequences
+	noted notes   // messages inside blocks that are still there (rules.go)
+}
+
+// change is a step of the removals on its way to the disk. It is durable before
+// anybody sees it: before a count is shown, a segment is removed, a void or a
+// blank is sent.
+type change struct {
+	s     *Spool
+	flows map[*flowState]*removals
+	count map[wire.Reason]int64
+	rules *ruleBook
+
+	known []*facts // of blocks that the change may have to look into
+	lacks []span   // what it would have to look into besides
+	blind bool     // it may not: what is not known stays counted as it is
+	stale bool     // the facts are older than what was noted meanwhile
+}
+
+// span is a range of a flow.
+type span struct {
+	wire.Flow
+	wire.Range
+}
+
+// of is the flow's removals as they are being changed.
+func (c *change) of(fl *flowState) *removals {
+	if r := c.flows[fl]; r != nil {
+		return r
+	}
+	r := fl.removals
+	c.flows[fl] = &r
+	return &r
+}
+
+// now is the flow's removals with the change, not to be changed.
+func (c *change) now(fl *flowState) *removals {
+	if r := c.flows[fl]; r != nil {
+		return r
+	}
+	return &fl.removals
+}
+
+// book is the rules as they are being changed.
+func (c *change) book() *ruleBook {
+	if c.rules == nil {
+		b := c.s.rules.clone()
+		c.rules = &b
+	}
+	return c.rules
+}
+
+// alter makes one step of the removals: do describes it, under mu, maybe more
+// than once. Nothing is written if it changes nothing. The reserve comes before
+// alterMu; neither it nor mu nor the use of a segment may be held.
+func (s *Spool) alter(do func(*change)) error {
+	var known []*facts
+	for {
+		var lacks []span
+		err := s.reserved(func() (err error) { lacks, err = s.tryAlter(&change{known: known}, do); return err })
+		if len(lacks) == 0 {
+			return err
+		}
+		known = append(known, s.gather(lacks)...)
+	}
+}
+
+// alterBlind is alter for who holds the reserve or the use of a segment: what
+// was counted inside blocks is not looked up.
+func (s *Spool) alterBlind(do func(*change)) error {
+	_, err := s.tryAlter(&change{blind: true}, do)
+	return err
+}
+
+func (s *Spool) tryAlter(c *change, do func(*change)) (lacks []span, err error) {
+	s.alterMu.Lock()
+	defer s.alterMu.Unlock()
+	c.s, c.flows, c.count = s, map[*flowState]*removals{}, map[wire.Reason]int64{}
+	s.mu.Lock()
+	for _, fl := range s.flows {
+		c.stored(fl)
+	}
+	do(c)
+	if len(c.lacks) > 0 || len(c.flows) == 0 && len(c.count) == 0 && c.rules == nil {
+		s.mu.Unlock()
+		return c.lacks, nil
+	}
+	for fl, r := range c.flows {
+		r.gone = r.gone.brief(fl.received)
+	}
+	s.pending = c
+	s.mu.Unlock()
+	err = s.step("remove:note", s.saveMeta)
+	s.mu.Lock()
+	s.pending = nil
+	if err == nil {
+		for fl, r := range c.flows {
+			fl.removals = *r
+			fl.wakeWaiters()
+		}
+		s.dropped = c.dropped()
+		if c.rules != nil {
+			s.rules = *c.rules
+		}
+	}
+	s.mu.Unlock()
+	if err == nil {
+		err = s.fault("remove:done")
+	}
+	return nil, err
+}
+
+// dropped is the counts with the change. mu is held.
+func (c *change) dropped() map[wire.Reason]uint64 {
+	out := maps.Clone(c.s.dropped)
+	for r, n := range c.count {
+		if out[r] = uint64(max(0, int64(out[r])+n)); out[r] == 0 {
+			delete(out, r)
+		}
+	}
+	return out
+}
+
+// remove notes that r will never come. What is received or gone already does
+// not count.
+func (c *change) remove(fl *flowState, r wire.Range, why wire.Reason) (n uint64) {
+	for _, open := range fl.received.Missing(r) {
+		for _, m := range c.now(fl).gone.missing(open) {
+			n += c.replace(fl, m, goneRange{Range: m, reason: why})
+		}
+	}
+	return n
+}
+
+// replace makes g of what was maybe noted of its range, and returns how many
+// messages that removes.
+func (c *change) replace(fl *flowState, r wire.Range, g goneRange) uint64 {
+	n := g.Len() - c.unnote(fl, r)
+	to := c.of(fl)
+	to.gone = to.gone.put(g)
+	c.count[g.reason] += int64(g.Len())
+	return n
+}
+
+// unnote takes back what was noted and counted of r, and returns how many it is.
+func (c *change) unnote(fl *flowState, r wire.Range) (n uint64) {
+	old := c.now(fl).noted.within(r)
+	for _, o := range old {
+		for why, k := range c.counted(fl, o) {
+			c.count[why] -= int64(k)
+			n += k
+		}
+		to := c.of(fl)
+		to.noted = to.noted.without(o.Range)
+	}
+	return n
+}
+
+// counted is what a note counts.
+func (c *change) counted(fl *flowState, n note) tally {
+	t, left := tally{}, wire.Ranges{n.Range}
+	for _, f := range c.known {
+		if f.flow == fl.Flow && f.rules >= n.rules && f.First <= n.Last && f.Last >= n.First {
+			f.tally(t, n.Range, n.at, n.rules)
+			left = subtract(left, wire.Ranges{f.Range})
+		}
+	}
+	if !c.blind {
+		for _, r := range left {
+			c.lacks = append(c.lacks, span{fl.Flow, r})
+		}
+	}
+	return t
+}
+
+// stored takes back what the hub has although it was removed: it was on its way
+// by then, and nothing else of it was handed out since.
+func (c *change) stored(fl *flowState) {
+	for _, r := range fl.received {
+		for _, g := range c.now(fl).gone.within(r) {
+			if !g.final && g.reason != 0 {
+				to := c.of(fl)
+				to.gone = to.gone.without(g.Range)
+				c.count[g.reason] -= int64(g.Len())
+			}
+		}
+		for _, n := range c.now(fl).noted.within(r) {
+			if !n.sent {
+				c.unnote(fl, n.Range)
+			}
+		}
+	}
+}
+
+// disputed reports whether the hub has something that counts as removed, and
+// nothing but its content was ever sent. mu is held.
+func (fl *flowState) disputed() bool {
+	for _, r := range fl.received {
+		for _, g := range fl.gone.within(r) {
+			if !g.final && g.reason != 0 {
+				return true
+			}
+		}
+		if slices.ContainsFunc(fl.noted.within(r), func(n note) bool { return !n.sent }) {
+			return true
+		}
+	}
+	return false
+}
+
+// handVoid returns the void for what is gone from seq on. The first time, that
+// it was handed out becomes durable before.
+func (s *Spool) handVoid(f wire.Flow, seq uint64) ([]byte, error) {
+	var g goneRange
+	look := func(rs *removals) bool {
+		ok := false
+		g, ok = rs.gone.holds(seq)
+		g.First = seq
+		return ok && g.reason != 0
+	}
+	s.mu.RLock()
+	fl := s.flows[f]
+	ok := look(&fl.removals)
+	s.mu.RUnlock()
+	if ok && !g.final {
+		err := s.alter(func(c *change) {
+			if ok = look(c.now(fl)); ok && !g.final {
+				to, final := c.of(fl), g
+				final.final = true
+				to.gone = to.gone.put(final)
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if !ok {
+		return nil, nil // it turned out to be stored
+	}
+	return wire.AppendVoid(nil, wire.Header{Flow: f, Kind: wire.KindVoid, Reason: g.reason,
+		Base: fl.base, First: g.First, Count: g.Len(), Accepted: s.time.stamp()})
+}
+
+// goneAtOnce notes what is durable by itself, or found again at the next start:
+// the void of a failed commit, damage. mu is held.
+func (s *Spool) goneAtOnce(fl *flowState, g goneRange) {
+	n := int64(g.Len())
+	put := func(rs *removals) {
+		for _, o := range rs.noted.within(g.Range) {
+			n -= int64(o.n) // counted already
+			rs.noted = rs.noted.without(o.Range)
+		}
+		rs.gone = rs.gone.put(g)
+	}
+	if s.pending != nil {
+		if to := s.pending.flows[fl]; to != nil {
+			put(to)
+		}
+	}
+	n = int64(g.Len())
+	put(&fl.removals)
+	s.dropped = maps.Clone(s.dropped)
+	s.dropped[g.reason] += uint64(max(0, n))
+}
