@@ -55,6 +55,9 @@ type lane struct {
 
 	failed wire.Ranges // numbered but never durable: voided with the next commit
 
+	mem     *memory // nil: every commit goes to the disk
+	lostErr error   // of Close, once run has ended
+
 	done sync.WaitGroup // both goroutines
 }
 

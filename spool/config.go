@@ -48,6 +48,12 @@ type Config struct {
 	// is empty, what is written is not encrypted.
 	Keys [][]byte
 
+	// MemoryFirst answers publishers when memory holds their messages, as long as
+	// LinkUp says that the hub takes them: at most 4 MiB, for at most 5 s, then
+	// they are written. A crash or power cut loses what the hub has not got of
+	// that, publisher ids included.
+	MemoryFirst bool
+
 	// Fault is called at every labelled step (Points lists them).
 	// A returned error takes the place of the step's own. Tests only; nil in production.
 	Fault func(point string) error
@@ -148,6 +154,7 @@ type Stats struct {
 	Dropped    map[wire.Reason]uint64
 	Quarantine Quarantine
 	Keys       []KeyUse // nothing is encrypted: empty
+	Memory     int64    // of LiveBytes, what only memory holds
 }
 
 // LaneStats is what a lane holds that the hub has not.

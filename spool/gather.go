@@ -87,7 +87,7 @@ func (l *lane) roomFor(g *group, r *request) bool {
 	total := g.bytes + r.bytes
 	blocks, bytes := 2*total/g.blockSize+1, bound(total)
 	fits := int64(blocks+1)*threshold <= l.s.geo.maxTxn() || len(g.requests) == 0
-	if fits && l.usable() && l.seg.head.room(bytes, blocks+1) && !l.better(g) { // one for a void
+	if fits && l.usable() && l.fitsBeside(bytes, blocks+1) && !l.better(g) { // one for a void
 		return true
 	}
 	if len(g.requests) > 0 {
@@ -95,6 +95,13 @@ func (l *lane) roomFor(g *group, r *request) bool {
 		return false
 	}
 	l.drain()
+	if l.holds() { // it goes to the old head; then look again
+		if err := l.spill(); err != nil {
+			l.pop()
+			r.done(Receipt{}, err)
+		}
+		return false
+	}
 	if err := l.newHead(bytes); err != nil {
 		l.pop()
 		r.done(Receipt{}, err)
@@ -236,6 +243,15 @@ func (l *lane) hand(g *group) {
 	if g.messages == 0 { // duplicates only, of messages in this very group: cannot be
 		g.answer(nil)
 		return
+	}
+	if l.keep(g) {
+		return
+	}
+	if l.holds() {
+		if err := l.spill(); err != nil {
+			l.fail(g, err)
+			return
+		}
 	}
 	if l.seg != g.seg || !l.usable() { // the commit before failed and took the head with it
 		if err := l.newHead(bound(g.bytes)); err != nil {

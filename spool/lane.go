@@ -39,6 +39,10 @@ func (l *lane) run() {
 	defer l.done.Done()
 	defer close(l.commits)
 	for l.await() {
+		if l.due() {
+			l.spillDue()
+			continue
+		}
 		g := l.newGroup()
 		l.fill(g)
 		for l.busy && !g.full { // go on while the commit before runs
@@ -55,6 +59,7 @@ func (l *lane) run() {
 		l.hand(g)
 	}
 	l.drain()
+	l.spillLast()
 }
 
 // await returns true when there is something to commit and waiting longer
@@ -65,7 +70,7 @@ func (l *lane) await() bool {
 		switch {
 		case n == 0 && closing:
 			return false
-		case enough || n > 0 && closing:
+		case enough || n > 0 && closing || l.due():
 			return true
 		case n > 0 && l.busy: // company until the commit before ends
 			select {

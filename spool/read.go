@@ -115,6 +115,11 @@ func (s *Spool) tryFetch(g *segment, f wire.Flow, seq uint64) (r wire.Range, dat
 		s.mu.RUnlock()
 		return r, nil, false, ErrClosed
 	}
+	if g.memory != nil {
+		rec := g.memory.get(seq)
+		s.mu.RUnlock()
+		return rec.Range, rec.data, rec.data == nil, s.fault("read:block")
+	}
 	r, found, open := g.find(f, seq)
 	if found {
 		if data := s.tail.get(f, r); data != nil {

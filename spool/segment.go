@@ -39,6 +39,8 @@ type segment struct {
 	src  source // nil while closed
 	head *head  // nil once sealed
 
+	memory *memory // not nil: no folder, only memory holds it
+
 	imu   sync.Mutex
 	index map[wire.Flow][]wire.Range // the blocks, in order; nil while a sealed segment is closed
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
@@ -26,6 +27,7 @@ type Spool struct {
 	keeper   *keeper
 	updates  chan struct{}
 	grouped  func([]record) // benchmarks only: what each commit writes
+	linkUp   atomic.Bool    // as LinkUp was told
 
 	codec codec
 
@@ -182,6 +184,9 @@ func (s *Spool) size() error {
 func newLane(s *Spool, name wire.Lane) *lane {
 	l := &lane{s: s, name: name, next: s.high[name] + 1, enough: 2, wake: make(chan struct{}, 1), quit: make(chan struct{}),
 		commits: make(chan *group), idle: make(chan struct{}, 1)}
+	if s.cfg.MemoryFirst {
+		l.mem = newMemory(l)
+	}
 	l.done.Add(2)
 	go l.run()
 	go l.commitLoop()
@@ -269,6 +274,7 @@ func (s *Spool) Stats() Stats {
 			s.countPart(&st, &g.parts[i])
 		}
 	}
+	s.countMemory(&st)
 	return st
 }
 
@@ -314,8 +320,10 @@ func (s *Spool) close() error {
 		l.mu.Unlock()
 		close(l.quit)
 	}
+	var err error
 	for _, l := range s.lanes {
 		l.done.Wait()
+		err = errors.Join(err, l.lostErr)
 		if l.seg != nil {
 			s.keeper.retire(l.seg)
 		}
@@ -332,7 +340,7 @@ func (s *Spool) close() error {
 	open := s.open
 	s.open = nil
 	s.mu.Unlock()
-	err := s.dropSpare()
+	err = errors.Join(err, s.keepMemoryIDs(), s.dropSpare())
 	for _, g := range open {
 		s.closeSealed(g)
 	}

@@ -28,6 +28,7 @@ func (s *Spool) Received(f wire.Flow, set wire.Ranges) error {
 			fl.received = fl.received.Add(r)
 		}
 	}
+	s.freeMemory(fl)
 	fl.wakeWaiters()
 	work := fl.disputed() || slices.ContainsFunc(fl.segs, func(g *segment) bool { return g.sealed && s.covered(g) })
 	s.mu.Unlock()
