@@ -16,6 +16,8 @@ import (
 const (
 	classUnmetered = "unmetered"
 	classMetered   = "metered"
+
+	memoryFirst = "memory-first"
 )
 
 // Agent is one agent process.

@@ -74,7 +74,7 @@ type SpoolConfig struct {
 	CommitDelay time.Duration // 0: 2 ms; negative: none
 	Order       string        // fifo (default) | fresh-first
 	FreshShare  int           // percent; 0: 50
-	Durability  string        // disk (default) | memory-first
+	Durability  string        // disk (default) | memory-first: weaker, see spool.Config.MemoryFirst
 	Keys        [][]byte      // encrypt the spool: spool.Config.Keys
 }
 
@@ -203,7 +203,7 @@ func (s SpoolConfig) validate(bad func(key, format string, args ...any), later f
 	notNegative(bad, "spool.keep_free", s.KeepFree)
 	oneOf(bad, "spool.when_full", s.WhenFull, "reject", "drop-oldest")
 	oneOf(bad, "spool.order", s.Order, "fifo", "fresh-first")
-	oneOf(bad, "spool.durability", s.Durability, "disk", "memory-first")
+	oneOf(bad, "spool.durability", s.Durability, "disk", memoryFirst)
 	if s.FreshShare < 1 || s.FreshShare > 100 {
 		bad("spool.fresh_share", "%d%% is not between 1%% and 100%%", s.FreshShare)
 	}
@@ -216,7 +216,6 @@ func (s SpoolConfig) validate(bad func(key, format string, args ...any), later f
 	later(s.MaxAge != 0, "spool.max_age")
 	later(s.Order == "fresh-first", "spool.order: fresh-first")
 	later(s.FreshShare != 50, "spool.fresh_share")
-	later(s.Durability == "memory-first", "spool.durability: memory-first")
 }
 
 func (l LinkConfig) validate(bad func(key, format string, args ...any), later func(asked bool, key string)) {

@@ -28,7 +28,7 @@ func TestValidate(t *testing.T) {
 		"spool.order":                  func(c *Config) { c.Spool.Order = "lifo" },
 		"spool.order: fresh-first":     func(c *Config) { c.Spool.Order = "fresh-first" },
 		"spool.fresh_share":            func(c *Config) { c.Spool.FreshShare = 101 },
-		"spool.durability":             func(c *Config) { c.Spool.Durability = "memory-first" },
+		"spool.durability":             func(c *Config) { c.Spool.Durability = "none" },
 		"spool.key_file":               func(c *Config) { c.Spool.Keys = [][]byte{{1}} },
 		"lanes[1].match":               func(c *Config) { c.Lanes = []LaneRule{{"a", wire.Bulk}, {"a.>.b", wire.Bulk}} },
 		"lanes[0].lane":                func(c *Config) { c.Lanes = []LaneRule{{"a", 7}} },

@@ -16,7 +16,8 @@ func (a *Agent) openSpool() (store, error) {
 	c := a.cfg.Spool
 	st, err := spool.Open(spool.Config{
 		Dir: a.cfg.spoolDir(), MaxBytes: c.MaxBytes, KeepFree: c.KeepFree, CommitDelay: c.CommitDelay, Keys: c.Keys,
-		Fault: a.cfg.Fault, Log: a.log,
+		MemoryFirst: c.Durability == memoryFirst,
+		Fault:       a.cfg.Fault, Log: a.log,
 		Synced: func(d time.Duration) { a.metrics.fsync.Update(d.Seconds()) },
 	})
 	switch {
@@ -56,13 +57,16 @@ func (a *Agent) newNATSUplink(st store) (uplinks, error) {
 			return nil, fmt.Errorf("agent: %w: hub: %w", ErrConfig, err)
 		}
 	}
+	hooks := a.metrics.hooks(func(n uint64) { a.rewound.Add(n) })
+	count := hooks.Transition
+	hooks.Transition = func(up bool) { count(up); sp.LinkUp(up) }
 	return uplink.New(uplink.Config{
 		Device: a.device, Version: a.cfg.Version, Labels: a.cfg.Labels,
 		Source: sp, Pins: sp, Dialer: dialer,
 		Epoch:     func() wire.Epoch { return sp.Stats().Epoch },
 		Class:     a.linkClass,
 		Heartbeat: func() wire.Heartbeat { return heartbeat(sp.Stats(), a.started) },
-		Hooks:     a.metrics.hooks(func(n uint64) { a.rewound.Add(n) }),
+		Hooks:     hooks,
 		Log:       a.log,
 	}), nil
 }

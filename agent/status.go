@@ -20,6 +20,7 @@ type statusJSON struct {
 	Disk       diskJSON               `json:"disk"`
 	Dropped    map[string]uint64      `json:"dropped"`
 	Quarantine quarantineJSON         `json:"quarantine"`
+	Memory     int64                  `json:"memory_bytes,omitempty"` // of the backlog, what is in memory only
 	Keys       []keyUseJSON           `json:"keys,omitempty"`
 }
 
@@ -88,6 +89,7 @@ func (a *Agent) statusOf(s spool.Stats, l uplink.Status) statusJSON {
 	for reason, n := range a.dropped(s) {
 		out.Dropped[reason.String()] = n
 	}
+	out.Memory = s.Memory
 	for _, k := range s.Keys {
 		out.Keys = append(out.Keys, keyUseJSON(k))
 	}

@@ -11,7 +11,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -406,14 +405,4 @@ func TestKillInQuarantine(t *testing.T) {
 			}
 		})
 	}
-}
-
-// globOne returns the only file of that name in a segment.
-func globOne(t testing.TB, dir, name string) string {
-	t.Helper()
-	found, err := filepath.Glob(filepath.Join(dir, segmentPrefix+"*", name))
-	if err != nil || len(found) != 1 {
-		t.Fatalf("%s: %v, %v", name, found, err)
-	}
-	return found[0]
 }

@@ -3,7 +3,8 @@
 // What it guarantees:
 //
 //   - A publisher is answered after its messages are durable, all of one Append
-//     or none. Nothing can be read before that.
+//     or none. Nothing can be read before that. Config.MemoryFirst asks for less
+//     while the link is up: memory.go says what.
 //   - Order of acceptance is order of sequences within a lane. A sequence is
 //     assigned once: every run numbers in an epoch of its own, and the numbers of
 //     a commit that failed become a void.
@@ -33,7 +34,7 @@
 //
 // Reading order: config.go (what can be set and what comes back), append.go
 // (how messages come in), lane.go and gather.go (how they become numbered
-// blocks), commit.go (how these become durable), store.go (Badger: options,
+// blocks), commit.go (how these become durable), memory.go (or wait for that), store.go (Badger: options,
 // files, syncs), rotate.go and reserve.go (where the next head comes from),
 // keeper.go and seal.go (how a full one is closed), read.go, segment.go (how
 // blocks are found), trim.go (how they leave), ids.go and idfile.go (retries),

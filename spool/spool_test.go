@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -116,6 +117,16 @@ func segmentsOnDisk(t testing.TB, dir string) (n int) {
 		}
 	}
 	return n
+}
+
+// globOne returns the only file of that name in a segment.
+func globOne(t testing.TB, dir, name string) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, segmentPrefix+"*", name))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%s: %v, %v", name, found, err)
+	}
+	return found[0]
 }
 
 func TestAppendReadReopen(t *testing.T) {

@@ -173,6 +173,7 @@ type AgentStatus struct {
 		LastError string `json:"last_error"`
 	}
 	Backlog    map[string]struct{ Messages, Bytes int64 }
+	Memory     int64 `json:"memory_bytes"`
 	Dropped    map[string]int64
 	Quarantine struct{ Segments, Messages int64 }
 }

@@ -45,7 +45,8 @@ type status struct {
 		Messages uint64   `json:"messages"`
 		Reports  []string `json:"reports"`
 	} `json:"quarantine"`
-	Keys []struct {
+	Memory int64 `json:"memory_bytes"`
+	Keys   []struct {
 		ID       string `json:"id"`
 		Segments int    `json:"segments"`
 		Current  bool   `json:"current"`
@@ -146,6 +147,9 @@ func (s *status) write(w io.Writer, socket string, now time.Time) {
 		fmt.Fprintln(w, "backlog  empty: the hub has everything")
 	} else {
 		fmt.Fprintf(w, "backlog  %s messages, %s\n", cli.Count(messages), cli.Bytes(bytes))
+	}
+	if s.Memory > 0 {
+		fmt.Fprintf(w, "         %s of it in memory only (durability: memory-first)\n", cli.Bytes(s.Memory))
 	}
 	for _, lane := range []string{"urgent", "normal", "bulk"} {
 		if l := s.Backlog[lane]; l.Messages > 0 {
