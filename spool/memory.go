@@ -225,9 +225,10 @@ func (l *lane) spill() (err error) {
 		}
 	}()
 	for {
-		l.s.mu.RLock()
+		l.s.mu.Lock()
+		l.s.freeMemory(l.s.flow(l.flow)) // what was purged
 		recs := slices.Clone(l.mem.records)
-		l.s.mu.RUnlock()
+		l.s.mu.Unlock()
 		if len(recs) == 0 {
 			return nil
 		}
