@@ -53,6 +53,8 @@ type lane struct {
 	commits chan *group   // to commitLoop
 	idle    chan struct{} // from commitLoop: the group was answered
 
+	witness witness // owned by commitLoop
+
 	failed wire.Ranges // numbered but never durable: voided with the next commit
 
 	mem     *memory // nil: every commit goes to the disk

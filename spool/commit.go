@@ -45,6 +45,7 @@ func (l *lane) write(g *group) error {
 	if err := g.seg.head.write(l.s, g.records); err != nil {
 		return err
 	}
+	l.noteLast(g.seg, g.records)
 	return l.s.fault("commit:publish")
 }
 
@@ -94,6 +95,7 @@ func (s *Spool) publish(g *group) {
 			fl.segs = append(fl.segs, g.seg)
 		}
 		g.seg.add(rec)
+		partOf(g.seg.parts, g.flow).base = g.base
 		s.tail.put(rec)
 		if rec.First < g.first { // a void of a commit that failed
 			s.goneAtOnce(fl, goneRange{rec.Range, wire.ReasonFailedCommit, true})

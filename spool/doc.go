@@ -24,9 +24,9 @@
 // The folder:
 //
 //	LOCK  RESERVE           one process at a time; blocks given up while a segment opens or closes
+//	LAST                    up to where each lane was acknowledged, in case a log loses its end (witness.go)
 //	meta                    layout version, epochs, highest sequences, hub id, token (checked.go)
 //	seg-000000000017/       a Badger database of blocks; sealed once it holds SEAL (and IDS);
-//	                        a head has LAST: up to where it was acknowledged (witness.go);
 //	                        encrypted if it holds KEY
 //	ids/17                  publisher ids of a segment that is gone
 //	quarantine/             damaged segments and a report of each

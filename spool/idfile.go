@@ -167,7 +167,7 @@ func (s *Spool) dropOldIDs() error {
 			continue
 		}
 		if err := removeIfThere(f.path); err != nil {
-			return err
+			s.cfg.Log.Warn("spool: an old file of publisher ids could not be removed", "error", err)
 		}
 	}
 	return nil
@@ -187,6 +187,9 @@ func (s *Spool) listIDs() ([]idFile, error) {
 	}
 	var out []idFile
 	for _, e := range entries {
+		if _, err := strconv.ParseUint(e.Name(), 10, 64); err != nil {
+			continue // not ours
+		}
 		f := idFile{path: filepath.Join(s.idsDir(), e.Name())}
 		f.newest, _ = idNewest(f.path)
 		if fi, err := e.Info(); err == nil {
@@ -219,10 +222,11 @@ func (s *Spool) loadIDs(extra []idRecord) error {
 			break
 		}
 		data, err := os.ReadFile(f.path)
-		if err != nil {
-			return err
+		recs := parseIDs(data)
+		if err != nil || recs == nil {
+			s.cfg.Log.Warn("spool: a file of publisher ids is damaged; a publisher's retry from before the start may be stored twice", "file", f.path, "error", err)
 		}
-		all = append(all, parseIDs(data)...)
+		all = append(all, recs...)
 	}
 	slices.SortStableFunc(all, func(a, b idRecord) int { return cmp.Compare(a.at, b.at) })
 	now := s.clock()

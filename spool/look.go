@@ -41,6 +41,7 @@ func (s *Spool) look() (m *meta, metaErr error, segs []found, err error) {
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	s.witnesses = readWitnesses(filepath.Join(s.cfg.Dir, lastName))
 	for _, e := range entries {
 		name := e.Name()
 		num, ok := numbered(name, segmentPrefix)
@@ -89,6 +90,11 @@ func (s *Spool) lookAt(f found) (found, error) {
 	var err error
 	if f.scan, err = scanSegment(s.geo.keys, f.dir); err != nil {
 		return f, err
+	}
+	for i := range s.witnesses {
+		if s.witnesses[i].segment == f.num {
+			f.scan.witness = &s.witnesses[i]
+		}
 	}
 	return f, newerBlock(f.dir, f.scan.newer)
 }

@@ -108,7 +108,7 @@ func (s *Spool) adopt(g *segment) {
 		fl := s.flow(p.flow)
 		first, last := p.ranges[0].First, p.ranges[len(p.ranges)-1].Last
 		if fl.base == 0 || first < fl.base {
-			fl.base = first
+			fl.base = min(first, cmp.Or(p.base, first))
 		}
 		fl.last = max(fl.last, last)
 		fl.segs = append(fl.segs, g)
@@ -118,21 +118,34 @@ func (s *Spool) adopt(g *segment) {
 
 // preferLater removes from older segments what a newer one covers again: a
 // commit that was reported as failed may have reached the disk all the same,
-// and the void that stands for it counts.
+// and the void that stands for it counts. A folder may also be there twice.
 func (s *Spool) preferLater() {
 	for _, fl := range s.flows {
+		first := func(g *segment) uint64 { return partOf(g.parts, fl.Flow).ranges[0].First }
 		var seen wire.Ranges
 		for _, g := range slices.Backward(fl.segs) {
 			p := partOf(g.parts, fl.Flow)
 			p.ranges = subtract(p.ranges, seen)
 			seen = seen.Union(p.ranges)
 		}
+		fl.segs = slices.DeleteFunc(fl.segs, func(g *segment) bool { return len(partOf(g.parts, fl.Flow).ranges) == 0 })
+		slices.SortStableFunc(fl.segs, func(a, b *segment) int { return cmp.Compare(first(a), first(b)) })
 	}
 }
 
 // noteGaps counts what no segment holds although nothing removed it: a folder
 // that is missing, or one whose seal and tables are gone.
 func (s *Spool) noteGaps() {
+	for _, w := range s.witnesses {
+		fl := s.flow(w.flow)
+		if fl.last = max(fl.last, w.last); fl.base == 0 {
+			fl.base = w.first
+		}
+		s.high[w.flow.Lane] = max(s.high[w.flow.Lane], w.last)
+		if !slices.Contains(s.epochs, w.flow.Epoch) {
+			s.epochs = append(s.epochs, w.flow.Epoch)
+		}
+	}
 	lost := map[wire.Flow]wire.Ranges{}
 	for f, fl := range s.flows {
 		if fl.base == 0 || fl.last < fl.base {
@@ -192,7 +205,7 @@ func partsOf(blocks []scanned) (out []part) {
 	for _, b := range blocks {
 		p := partOf(out, b.flow)
 		if p == nil {
-			out = append(out, part{flow: b.flow, oldest: b.accepted, ttl: anyTTL})
+			out = append(out, part{flow: b.flow, base: b.base, oldest: b.accepted, ttl: anyTTL})
 			p = &out[len(out)-1]
 		}
 		p.newest = max(p.newest, b.accepted)

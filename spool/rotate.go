@@ -125,7 +125,7 @@ func (s *Spool) diskUsed() int64 {
 // measureRest counts what is not a segment: meta, ids, quarantine, reserve.
 func (s *Spool) measureRest() {
 	n := int64(4096)
-	for _, name := range []string{metaName, lockName, reserveName, "ids", quarantineName} {
+	for _, name := range []string{metaName, lockName, lastName, reserveName, "ids", quarantineName} {
 		n += diskUsage(filepath.Join(s.cfg.Dir, name))
 	}
 	s.mu.Lock()

@@ -24,12 +24,12 @@ type scan struct {
 	blocks  []scanned        // the readable ones, in key order
 	missing []scanned        // those whose key is there and whose value is not
 	last    uint64           // highest version of a complete transaction
-	witness *witness
-	tail    bool   // behind the last complete transaction there is something unreadable
-	damage  string // what was durable and is unreadable; empty if nothing is known to be
-	newer   error  // a block of a format that this program does not know
-	foreign bool   // there are files that neither Badger nor we make
-	content bool   // there is more than the headers of empty logs
+	witness *witness         // of the head that it was; nil if there is none
+	tail    bool             // behind the last complete transaction there is something unreadable
+	damage  string           // what was durable and is unreadable; empty if nothing is known to be
+	newer   error            // a block of a format that this program does not know
+	foreign bool             // there are files that neither Badger nor we make
+	content bool             // there is more than the headers of empty logs
 
 	secret secret
 	vlogs  map[uint32]*vlogFile
@@ -45,7 +45,8 @@ type vlogFile struct {
 type scanned struct {
 	flow wire.Flow
 	wire.Range
-	accepted int64 // Unix milliseconds
+	base     uint64 // of the flow
+	accepted int64  // Unix milliseconds
 	version  uint64
 	user     byte // of Badger's entry
 	bytes    int  // encoded
@@ -88,8 +89,6 @@ func scanSegment(keys *keyring, dir string) (*scan, error) {
 			err = sc.openVlog(name)
 		case isMem(name):
 			mems = append(mems, name)
-		case name == lastName:
-			sc.witness = readWitness(filepath.Join(dir, name))
 		default:
 			sc.foreign = sc.foreign || !ours(name)
 		}
@@ -248,7 +247,7 @@ func (sc *scan) add(b scanned, value []byte) {
 		sc.missing = append(sc.missing, b)
 		return
 	}
-	b.accepted, b.bytes = h.Accepted, len(value)
+	b.base, b.accepted, b.bytes = h.Base, h.Accepted, len(value)
 	sc.seen[key] = len(sc.blocks)
 	sc.blocks = append(sc.blocks, b)
 }

@@ -39,7 +39,8 @@ type sealPart struct {
 	Bytes  int64       `json:"bytes"`
 	Oldest int64       `json:"oldest"` // Unix milliseconds
 	Newest int64       `json:"newest"`
-	TTL    *sealTTL    `json:"ttl,omitempty"` // if any message has one
+	Base   uint64      `json:"base,omitempty"` // first sequence of the flow; absent in the first version
+	TTL    *sealTTL    `json:"ttl,omitempty"`  // if any message has one
 }
 
 type sealTTL struct {
@@ -103,7 +104,7 @@ func (s *Spool) becomeSealed(g *segment) {
 // writeSeal makes everything in dir durable and then says so. logs: the logs
 // stay, and our own reader opens it.
 func (s *Spool) writeSeal(dir string, parts []part, logs bool) error {
-	for _, name := range []string{"DISCARD", "LOCK", lastName, attemptsName} { // the first holds statistics of a garbage collection that never runs
+	for _, name := range []string{"DISCARD", "LOCK", attemptsName} { // the first holds statistics of a garbage collection that never runs
 		if err := removeIfThere(filepath.Join(dir, name)); err != nil {
 			return err
 		}
@@ -120,7 +121,7 @@ func (s *Spool) writeSeal(dir string, parts []part, logs bool) error {
 		return fmt.Errorf("a write-ahead log was left behind in %s, which is closed", dir)
 	}
 	for _, p := range parts {
-		sp := sealPart{Flow: p.flow, Blocks: p.blocks, Bytes: p.bytes, Oldest: p.oldest, Newest: p.newest}
+		sp := sealPart{Flow: p.flow, Blocks: p.blocks, Bytes: p.bytes, Oldest: p.oldest, Newest: p.newest, Base: p.base}
 		if p.ttl.n > 0 {
 			sp.TTL = &sealTTL{p.ttl.n, p.ttl.first, p.ttl.last}
 		}
@@ -193,7 +194,7 @@ func readSeal(dir string) (*seal, error) {
 // parts is the content that the seal promises.
 func (sl *seal) parts() (out []part) {
 	for _, sp := range sl.Parts {
-		p := part{flow: sp.Flow, blocks: sp.Blocks, bytes: sp.Bytes, oldest: sp.Oldest, newest: sp.Newest}
+		p := part{flow: sp.Flow, blocks: sp.Blocks, bytes: sp.Bytes, oldest: sp.Oldest, newest: sp.Newest, base: sp.Base}
 		switch {
 		case sp.TTL != nil:
 			p.ttl = ttlSpan{sp.TTL.Messages, sp.TTL.First, sp.TTL.Last}

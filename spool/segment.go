@@ -51,6 +51,7 @@ type segment struct {
 // part is what a segment holds of one flow.
 type part struct {
 	flow   wire.Flow
+	base   uint64 // of the flow; 0 if unknown
 	ranges wire.Ranges
 	blocks int
 	bytes  int64 // encoded

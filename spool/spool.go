@@ -25,6 +25,7 @@ type Spool struct {
 	ids      *ids
 	lanes    [wire.NumLanes]*lane
 	keeper   *keeper
+	last     *os.File // the witness (witness.go); nil if there can be none
 	updates  chan struct{}
 	grouped  func([]record) // benchmarks only: what each commit writes
 	linkUp   atomic.Bool    // as LinkUp was told
@@ -60,6 +61,7 @@ type Spool struct {
 	quarantined Quarantine
 	recovered   []idRecord // ids found in what a crash left; Open only
 	unsealed    []*segment // loose ones, for the keeper; Open only
+	witnesses   []witness  // of the runs before; Open only
 	unsaved     bool       // the meta file has to be written; Open only
 }
 
@@ -74,7 +76,13 @@ func Open(cfg Config) (*Spool, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("spool: make the folder: %w", err)
 	}
-	lock, err := lockFolder(filepath.Join(cfg.Dir, lockName))
+	path := filepath.Join(cfg.Dir, lockName)
+	if fi, err := os.Lstat(path); err == nil && fi.IsDir() { // somebody's
+		if err := os.Rename(path, fmt.Sprintf("%s-%d", path, cfg.Now().UnixNano())); err != nil {
+			return nil, fmt.Errorf("spool: lock the folder: %w", err)
+		}
+	}
+	lock, err := lockFolder(path)
 	if err != nil {
 		return nil, fmt.Errorf("spool: lock the folder: %w", err)
 	}
@@ -82,6 +90,9 @@ func Open(cfg Config) (*Spool, error) {
 		flows: map[wire.Flow]*flowState{}, tail: tail{blocks: map[tailKey][]byte{}},
 		dropped: map[wire.Reason]uint64{}}
 	if err := s.load(); err != nil {
+		if s.last != nil {
+			s.last.Close()
+		}
 		lock.Close()
 		return nil, fmt.Errorf("spool: open %s: %w", cfg.Dir, err)
 	}
@@ -89,7 +100,7 @@ func Open(cfg Config) (*Spool, error) {
 	for _, g := range s.unsealed {
 		s.keeper.retire(g)
 	}
-	s.unsealed = nil
+	s.unsealed, s.witnesses = nil, nil
 	go s.keeper.run()
 	for l := range s.lanes {
 		s.lanes[l] = newLane(s, wire.Lane(l))
@@ -154,6 +165,13 @@ func (s *Spool) tidy() error {
 	}
 	if fi, err := os.Lstat(s.reserve.path); err == nil && !fi.Mode().IsRegular() {
 		s.putFileAside(s.reserve.path, errors.New("it is no file"))
+	}
+	last := filepath.Join(s.cfg.Dir, lastName)
+	if fi, err := os.Lstat(last); err == nil && !fi.Mode().IsRegular() {
+		s.putFileAside(last, errors.New("it is no file"))
+	}
+	if err := s.openLast(); err != nil {
+		s.cfg.Log.Warn("spool: damage to the last commits would go unnoticed", "error", err)
 	}
 	return os.MkdirAll(s.idsDir(), 0o700)
 }
@@ -348,6 +366,9 @@ func (s *Spool) close() error {
 		s.cfg.Log.Warn("spool: the last counts were not written; the segments hold everything else", "error", merr)
 	} else {
 		err = errors.Join(err, merr)
+	}
+	if s.last != nil {
+		s.last.Close() // never synced
 	}
 	if err = errors.Join(err, s.lock.Close()); err != nil {
 		return fmt.Errorf("spool: close %s: %w", s.cfg.Dir, err)

@@ -132,8 +132,6 @@ type head struct {
 	geo       geometry
 	db        *badger.DB
 	vlog, mem *os.File
-	last      *os.File // says up to where it was acknowledged; see witness.go
-	witness   witness  // owned by the committer
 
 	// Room, owned by the lane that writes the head.
 	vlogUsed int64
@@ -201,9 +199,6 @@ func (h *head) prepare(vlogBytes int64) (err error) {
 		return err
 	}
 	if h.mem, err = os.OpenFile(filepath.Join(h.dir, "00001.mem"), os.O_RDWR, 0); err != nil {
-		return err
-	}
-	if err = h.prepareLast(); err != nil {
 		return err
 	}
 	if err = preallocate(h.mem, h.geo.memTable+64<<10); err != nil {
@@ -329,7 +324,6 @@ func (h *head) write(s *Spool, recs []record) error {
 	if s.cfg.Synced != nil {
 		s.cfg.Synced(time.Since(began))
 	}
-	h.noteLast(recs)
 	return h.assertOne()
 }
 
@@ -396,7 +390,7 @@ func (h *head) close(limit time.Duration) error {
 func (h *head) abandon() error { return h.close(sealTimeout) }
 
 func (h *head) closeFiles() {
-	for _, f := range []*os.File{h.vlog, h.mem, h.last} {
+	for _, f := range []*os.File{h.vlog, h.mem} {
 		if f != nil {
 			f.Close() // only ever used for fsync; nothing is buffered
 		}
