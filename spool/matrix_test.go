@@ -404,3 +404,29 @@ func contents(t *testing.T, s *Spool) (read map[wire.Flow]map[uint64]string, voi
 	}
 	return read, void
 }
+
+// TestMemoryFirstLeavesNoGap: what the hub got from memory is in no segment, and
+// not lost.
+func TestMemoryFirstLeavesNoGap(t *testing.T) {
+	cfg := small(t, t.TempDir())
+	cfg.MemoryFirst = true
+	s := open(t, cfg)
+	s.LinkUp(true)
+	var r Receipt
+	for i := range 10 {
+		r = appendOK(t, s, wire.Normal, msg(fmt.Sprint(i)))
+	}
+	if err := s.Received(r.Flow, wire.Ranges{{First: 1, Last: 8}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, cfg)
+	if got := readAll(t, s, r.Flow, 1); !slices.Equal(got, []string{"8", "9"}) {
+		t.Errorf("read %v", got)
+	}
+	if q := s.Stats().Quarantine; q.Segments != 0 || q.Messages != 0 {
+		t.Errorf("%+v", q)
+	}
+}

@@ -99,6 +99,7 @@ func (s *Spool) freeMemory(fl *flowState) {
 				return false
 			}
 			l.mem.received = l.mem.received.Add(rec.Range)
+			fl.removed = fl.removed.Add(rec.Range) // no segment ever holds it
 			return true
 		})
 	}
@@ -244,6 +245,7 @@ func (l *lane) spill() (err error) {
 			l.seg.failed.Store(true)
 			return diskError("commit to "+l.seg.dir, err)
 		}
+		l.noteLast(l.seg, recs)
 		l.moved(recs)
 		if h.halfFull() {
 			l.s.keeper.wantSpare()
@@ -282,6 +284,7 @@ func (l *lane) moved(recs []record) {
 	for _, rec := range recs {
 		l.seg.add(rec)
 	}
+	partOf(l.seg.parts, l.flow).base = l.base
 	if !slices.Contains(fl.segs, l.seg) {
 		at := slices.Index(fl.segs, l.mem.seg)
 		if at < 0 { // the hub was faster

@@ -134,7 +134,8 @@ func (s *Spool) preferLater() {
 }
 
 // noteGaps counts what no segment holds although nothing removed it: a folder
-// that is missing, or one whose seal and tables are gone.
+// that is missing, or one whose seal and tables are gone. What only memory held
+// is among it; the hub corrects that as soon as it says what it has.
 func (s *Spool) noteGaps() {
 	for _, w := range s.witnesses {
 		fl := s.flow(w.flow)
@@ -175,7 +176,7 @@ func (s *Spool) noteGaps() {
 		}
 	}
 	if len(lost) > 0 {
-		s.noteLoss(loss{what: "missing", lost: lost, cause: errors.New("the segment that held them is missing")})
+		s.noteLoss(loss{what: "missing", lost: lost, cause: errors.New("no segment holds them: a folder is missing, or they were only in memory (durability: memory-first)")})
 	}
 }
 
