@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	matrixCases = flag.Int("matrix", 250, "cases of the corruption matrix that are drawn; 0 takes all")
+	matrixCases = flag.Int("matrix", 60, "cases of the corruption matrix that are drawn; 0 takes all")
 	matrixSeed  = flag.Uint64("matrix-seed", 0, "seed of the draw; 0 draws one")
 )
 
@@ -265,7 +265,7 @@ func TestCorruptionMatrix(t *testing.T) {
 		rnd.Shuffle(len(cases), func(i, k int) { cases[i], cases[k] = cases[k], cases[i] })
 		n := *matrixCases
 		if testing.Short() {
-			n = 30
+			n = 12
 		}
 		if n > 0 {
 			cases = cases[:min(n, len(cases))]
