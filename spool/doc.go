@@ -42,6 +42,8 @@
 // spool.go (Open and Close), look.go (what is there, changing nothing),
 // recover.go (what becomes of it), logfile.go, scan.go, logsource.go (our own
 // reader of Badger's files), witness.go, loose.go (segments that only it can
-// read), quarantine.go; keyring.go and cipher.go (which segment is encrypted
+// read), quarantine.go; what a person can do: inspector.go (look at an open
+// spool), inspect.go (or at a folder, changing nothing), verify.go, reports.go,
+// purge.go; keyring.go and cipher.go (which segment is encrypted
 // how). fault.go lists the steps at which tests break things.
 package spool

@@ -46,7 +46,7 @@ func (s *Spool) serve(g *segment, sc *scan, promised []part) {
 	if g.ends = sc.ends; g.cause == nil && !errors.Is(cause, errTail) {
 		g.cause = cause
 	}
-	if s.keeper == nil { // a running spool knows them already
+	if s.keeper == nil && !s.readOnly { // a running spool knows them already
 		s.recovered = append(s.recovered, s.idsOf(sc, blocks)...)
 	}
 	if cause != nil {

@@ -126,6 +126,9 @@ func pairsOf(rs wire.Ranges) [][2]uint64 {
 // saveMeta makes the present state durable. s.mu must not be held; metaMu
 // keeps an older state from replacing a newer one.
 func (s *Spool) saveMeta() error {
+	if s.readOnly {
+		return nil
+	}
 	s.metaMu.Lock()
 	defer s.metaMu.Unlock()
 	s.mu.Lock()

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
@@ -20,19 +19,6 @@ const (
 )
 
 func (s *Spool) quarantineDir() string { return filepath.Join(s.cfg.Dir, quarantineName) }
-
-// report is what a person finds beside what was put aside.
-type report struct {
-	Segment  string            `json:"segment"`
-	Time     time.Time         `json:"time"`
-	Cause    string            `json:"cause"`
-	Salvaged uint64            `json:"salvaged_messages"`
-	Lost     map[string]string `json:"lost,omitempty"` // by flow, where it is known
-	Messages uint64            `json:"lost_messages"`
-	Kept     string            `json:"kept,omitempty"` // folder with the damaged files, unless there was no room
-
-	name string // of its file
-}
 
 // putAside moves a damaged segment to quarantine. A fresh copy of what is
 // readable of it takes its place. use is held exclusively, by the keeper.
@@ -274,13 +260,13 @@ type loss struct {
 // is known already is not counted again: until the damaged files are moved
 // away, each start finds them. What cannot be written now is only in memory;
 // the next start finds it again.
-func (s *Spool) noteLoss(l loss) *report {
+func (s *Spool) noteLoss(l loss) *Report {
 	now := s.cfg.Now()
-	r := &report{Segment: l.what, Time: now.UTC(), Cause: l.cause.Error(), Lost: map[string]string{}}
+	r := &Report{Segment: l.what, Time: now.UTC(), Cause: l.cause.Error(), Lost: map[string]string{}}
 	for _, p := range l.left {
 		r.Salvaged += p.ranges.Len()
 	}
-	r.name = fmt.Sprintf("%s-%d.json", r.Segment, now.UnixNano())
+	r.Name = fmt.Sprintf("%s-%d.json", r.Segment, now.UnixNano())
 	s.mu.Lock()
 	for f, rs := range l.lost {
 		if fresh := s.lose(f, rs); len(fresh) > 0 {
@@ -295,13 +281,13 @@ func (s *Spool) noteLoss(l loss) *report {
 	}
 	s.quarantined.Segments++
 	s.quarantined.Messages += r.Messages
-	s.quarantined.Reports = append(s.quarantined.Reports, r.name)
+	s.quarantined.Reports = append(s.quarantined.Reports, r.Name)
 	if n := len(s.quarantined.Reports); n > maxReports {
 		s.quarantined.Reports = s.quarantined.Reports[n-maxReports:]
 	}
 	s.mu.Unlock()
 	s.cfg.Log.Error("spool: something is damaged; what is readable is delivered, the rest is reported as lost",
-		"what", r.Segment, "cause", l.cause, "readable", r.Salvaged, "lost", r.Messages, "ranges", r.Lost, "report", filepath.Join(s.quarantineDir(), r.name))
+		"what", r.Segment, "cause", l.cause, "readable", r.Salvaged, "lost", r.Messages, "ranges", r.Lost, "report", filepath.Join(s.quarantineDir(), r.Name))
 	s.writeReport(r)
 	if s.keeper == nil { // Open saves once for all
 		s.unsaved = true
@@ -340,18 +326,21 @@ func (s *Spool) lose(f wire.Flow, rs wire.Ranges) (fresh wire.Ranges) {
 }
 
 // writeReport writes it where a person looks for it. The log has told the same.
-func (s *Spool) writeReport(r *report) {
+func (s *Spool) writeReport(r *Report) {
+	if s.readOnly {
+		return
+	}
 	body, err := json.MarshalIndent(r, "", "  ")
 	if err == nil {
-		_, err = s.asidePath(r.name) // makes the folder
+		_, err = s.asidePath(r.Name) // makes the folder
 	}
 	if err == nil {
 		err = s.step("quarantine:report", func() error {
-			return os.WriteFile(filepath.Join(s.quarantineDir(), r.name), append(body, '\n'), 0o600)
+			return os.WriteFile(filepath.Join(s.quarantineDir(), r.Name), append(body, '\n'), 0o600)
 		})
 	}
 	if err != nil {
-		s.cfg.Log.Error("spool: a report could not be written", "report", r.name, "error", err)
+		s.cfg.Log.Error("spool: a report could not be written", "report", r.Name, "error", err)
 	}
 }
 
@@ -382,7 +371,9 @@ func (s *Spool) damaged(g *segment, f wire.Flow, r wire.Range, cause error) erro
 	if err := s.rescan(g); err != nil {
 		return err
 	}
-	s.keeper.retire(g)
+	if !s.readOnly {
+		s.keeper.retire(g)
+	}
 	return nil
 }
 

@@ -68,6 +68,9 @@ func (r *reserve) refill() error {
 // reserved runs do with the reserve given up if space is short, or not at all
 // (errNoReserve) if there is none to give up.
 func (s *Spool) reserved(do func() error) error {
+	if s.readOnly {
+		return do()
+	}
 	r := &s.reserve
 	r.mu.Lock()
 	defer r.mu.Unlock()

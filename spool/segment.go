@@ -30,7 +30,7 @@ type segment struct {
 	// Of a loose one (loose.go); guarded by use.
 	ends    map[string]int64 // where the content of its logs ends
 	cause   error            // what is wrong with it; nil: it is sealed where it is
-	report  *report          // what was told of that
+	report  *Report          // what was told of that
 	repairs int              // how often it was found damaged in this run
 
 	// use is held shared while src is read, exclusively while it opens or closes.

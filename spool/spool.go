@@ -21,6 +21,7 @@ type Spool struct {
 	maxBytes int64
 	lock     *os.File
 	time     spoolClock
+	readOnly bool // nothing on the disk is changed (Inspect)
 	reserve  reserve
 	ids      *ids
 	lanes    [wire.NumLanes]*lane
