@@ -31,6 +31,7 @@ type Agent struct {
 	lines   *budget // messages parsed from NDJSON and not yet answered
 	frames  frameBudgets
 	taps    taps
+	readers chan struct{} // a place for each who looks into the spool
 	metrics *agentMetrics
 
 	stopping chan struct{} // closed when the agent begins to stop
@@ -70,6 +71,7 @@ func New(cfg Config) (*Agent, error) {
 		lines:    newBudget(2 * wire.MaxCount),
 		frames:   newFrameBudgets(cfg.Socket),
 		stopping: make(chan struct{}),
+		readers:  make(chan struct{}, maxSpoolReaders),
 	}
 	a.gate.idle = make(chan struct{})
 	a.metrics = newMetrics(a)

@@ -15,5 +15,6 @@
 // publish.go (one message), ndjson.go, stream.go and line.go (many). Over frames:
 // frames.go (a connection), chunk.go (its memory), group.go (publishes that share
 // an answer). Then submit.go (to the spool), wait.go and tap.go (what came of it),
-// status.go, metrics.go, problem.go (how errors are told), budget.go and filter.go.
+// status.go, metrics.go, problem.go (how errors are told), spooltools.go and
+// spoolstream.go (what an operator does), folder.go (the same without an agent) and budget.go.
 package agent

@@ -29,10 +29,22 @@ var routes = map[string]route{
 	"/v1/status":    {"GET", nil, (*Agent).status},
 	"/v1/link":      {"PUT", nil, (*Agent).putLink},
 	"/v1/hub/reset": {"POST", nil, (*Agent).resetHub},
-	"/healthz":      {"GET", nil, (*Agent).healthz},
-	"/readyz":       {"GET", nil, (*Agent).readyz},
-	"/metrics":      {"GET", nil, (*Agent).serveMetrics},
+
+	spoolPath + "segments":          {"GET", []string{"lane"}, inspected((*Agent).spoolSegments)},
+	spoolPath + "messages":          {"GET", []string{"lane", "filter", "limit", "from"}, inspected((*Agent).spoolMessages)},
+	spoolPath + "verify":            {"GET", nil, inspected((*Agent).spoolVerify)},
+	spoolPath + "export":            {"GET", []string{"lane"}, inspected((*Agent).spoolExport)},
+	spoolPath + "purge":             {"POST", nil, inspected((*Agent).spoolPurge)},
+	spoolPath + "quarantine":        {"GET", []string{"report"}, inspected((*Agent).spoolQuarantine)},
+	spoolPath + "quarantine/remove": {"POST", []string{"report"}, inspected((*Agent).spoolQuarantineRemove)},
+
+	"/healthz": {"GET", nil, (*Agent).healthz},
+	"/readyz":  {"GET", nil, (*Agent).readyz},
+	"/metrics": {"GET", nil, (*Agent).serveMetrics},
 }
+
+// spoolPath is above what an operator does with the spool.
+const spoolPath = "/v1/spool/"
 
 // publishPath is followed by a subject.
 const publishPath = "/v1/publish/"

@@ -13,22 +13,32 @@ import (
 
 // openSpool opens the spool of the configuration.
 func (a *Agent) openSpool() (store, error) {
+	st, err := spool.Open(a.spoolConfig())
+	if err != nil {
+		return nil, a.openError(err)
+	}
+	return st, nil
+}
+
+func (a *Agent) spoolConfig() spool.Config {
 	c := a.cfg.Spool
-	st, err := spool.Open(spool.Config{
+	return spool.Config{
 		Dir: a.cfg.spoolDir(), MaxBytes: c.MaxBytes, KeepFree: c.KeepFree, CommitDelay: c.CommitDelay, Keys: c.Keys,
 		MemoryFirst: c.Durability == memoryFirst,
 		Fault:       a.cfg.Fault, Log: a.log,
 		Synced: func(d time.Duration) { a.metrics.fsync.Update(d.Seconds()) },
-	})
+	}
+}
+
+// openError says why the spool cannot be opened.
+func (a *Agent) openError(err error) error {
 	switch {
 	case errors.Is(err, spool.ErrLocked):
-		return nil, fmt.Errorf("agent: data_dir %s: another agent uses it: %w", a.cfg.DataDir, err)
+		return fmt.Errorf("agent: data_dir %s: another agent uses it: %w", a.cfg.DataDir, err)
 	case errors.Is(err, spool.ErrKey):
-		return nil, fmt.Errorf("%w: %w", ErrConfig, errors.Join(fmt.Errorf("spool.key_file: %w", err)))
-	case err != nil:
-		return nil, fmt.Errorf("agent: data_dir %s: %w", a.cfg.DataDir, err)
+		return fmt.Errorf("%w: %w", ErrConfig, errors.Join(fmt.Errorf("spool.key_file: %w", err)))
 	}
-	return st, nil
+	return fmt.Errorf("agent: data_dir %s: %w", a.cfg.DataDir, err)
 }
 
 // pingInterval is how often NATS itself asks whether an idle link is alive; a
