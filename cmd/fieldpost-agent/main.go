@@ -3,7 +3,8 @@
 //
 // Reading order: main.go (the verbs), config.go (from agent.yaml to
 // agent.Config), keyfile.go, run.go (the agent itself), socket.go (how the other verbs find
-// and ask it), publish.go, negative.go, lines.go, tap.go, status.go, drain.go, link.go, hub.go.
+// and ask it), publish.go, negative.go, lines.go, tap.go, status.go, drain.go, link.go, hub.go;
+// spool.go (an agent or its folder), spoolshow.go, spoolexport.go, spoolremove.go.
 package main
 
 import (
@@ -39,6 +40,6 @@ and brings them to the hub, exactly once, whenever the link is up.
 	}
 	cli.ConfigFlag(c, conf.AgentFile)
 	c.AddCommand(runCommand(), publishCommand(), tapCommand(), statusCommand(), drainCommand(),
-		linkCommand(), hubCommand(), cli.ConfigCommand(configuration()), cli.VersionCommand(cli.Version(version)))
+		linkCommand(), hubCommand(), spoolCommand(), cli.ConfigCommand(configuration()), cli.VersionCommand(cli.Version(version)))
 	return c
 }

@@ -32,3 +32,16 @@ func checkPrivate(f *os.File) error {
 	}
 	return nil
 }
+
+// ownFolder refuses to change a folder that belongs to another user: what is
+// made in it would belong to us, and its owner could not open it any more.
+func ownFolder(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil //nolint:nilerr // the open says what is wrong
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s belongs to the user with id %d, and no agent runs; do it as that user (sudo -u '#%d' …), or while the agent runs", dir, st.Uid, st.Uid)
+	}
+	return nil
+}

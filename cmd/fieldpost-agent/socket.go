@@ -137,6 +137,15 @@ func refusal(code, title, detail string) error {
 
 // open sends a request and returns the body of a good answer.
 func (a *api) open(ctx context.Context, method, path string, body any) (io.ReadCloser, error) {
+	resp, err := a.request(ctx, method, path, body)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// request sends a request and returns a good answer.
+func (a *api) request(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var send io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -156,7 +165,7 @@ func (a *api) open(ctx context.Context, method, path string, body any) (io.ReadC
 	case err != nil:
 		return nil, noAgent(a.socket, err)
 	case resp.StatusCode < 300:
-		return resp.Body, nil
+		return resp, nil
 	}
 	defer resp.Body.Close()
 	var p problem
