@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fieldpost/fieldpost/spool"
 	"github.com/fieldpost/fieldpost/sync/link"
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
@@ -77,6 +78,9 @@ type SpoolConfig struct {
 	Durability  string        // disk (default) | memory-first: weaker, see spool.Config.MemoryFirst
 	Keys        [][]byte      // encrypt the spool: spool.Config.Keys
 }
+
+// whenFull is spool.when_full as the spool knows it.
+var whenFull = map[string]spool.WhenFull{"reject": spool.Reject, "drop-oldest": spool.DropOldest}
 
 // LaneRule gives messages whose subject matches a lane.
 type LaneRule struct {
@@ -202,6 +206,7 @@ func (s SpoolConfig) validate(bad func(key, format string, args ...any), later f
 	}
 	notNegative(bad, "spool.keep_free", s.KeepFree)
 	oneOf(bad, "spool.when_full", s.WhenFull, "reject", "drop-oldest")
+	notNegative(bad, "spool.max_age", int64(s.MaxAge))
 	oneOf(bad, "spool.order", s.Order, "fifo", "fresh-first")
 	oneOf(bad, "spool.durability", s.Durability, "disk", memoryFirst)
 	if s.FreshShare < 1 || s.FreshShare > 100 {
@@ -212,8 +217,6 @@ func (s SpoolConfig) validate(bad func(key, format string, args ...any), later f
 			bad("spool.key_file", "key %d has %d bytes; a key has 16, 24 or 32", i+1, n)
 		}
 	}
-	later(s.WhenFull == "drop-oldest", "spool.when_full: drop-oldest")
-	later(s.MaxAge != 0, "spool.max_age")
 	later(s.Order == "fresh-first", "spool.order: fresh-first")
 	later(s.FreshShare != 50, "spool.fresh_share")
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -205,7 +206,11 @@ func (f *frameConn) awaitHub(first uint64, rc spool.Receipt, timeout time.Durati
 	go func() { // finish waits for it: it is pending until settled
 		err := f.a.waitDelivered(context.Background(), rc.Flow, rc.First, timeout)
 		f.a.frames.hub.give(1)
-		f.receipt(first, 1, rc, err == nil)
+		if errors.Is(err, spool.ErrRemoved) {
+			f.refuse(first, 1, problemOf(err))
+		} else {
+			f.receipt(first, 1, rc, err == nil)
+		}
 		f.settled(1)
 	}()
 }

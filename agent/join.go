@@ -24,8 +24,8 @@ func (a *Agent) spoolConfig() spool.Config {
 	c := a.cfg.Spool
 	return spool.Config{
 		Dir: a.cfg.spoolDir(), MaxBytes: c.MaxBytes, KeepFree: c.KeepFree, CommitDelay: c.CommitDelay, Keys: c.Keys,
-		MemoryFirst: c.Durability == memoryFirst,
-		Fault:       a.cfg.Fault, Log: a.log,
+		MemoryFirst: c.Durability == memoryFirst, WhenFull: whenFull[c.WhenFull], MaxAge: c.MaxAge,
+		Fault: a.cfg.Fault, Log: a.log,
 		Synced: func(d time.Duration) { a.metrics.fsync.Update(d.Seconds()) },
 	}
 }

@@ -77,7 +77,9 @@ func (a *Agent) publishLines(w http.ResponseWriter, r *http.Request) *problem {
 	a.metrics.duration.Update(time.Since(began).Seconds())
 	out, status := newBatchJSON(rc), http.StatusOK
 	if ack == ackHub {
-		status, out.Durable = a.awaitHub(r, rc, timeout)
+		if status, out.Durable, p = a.awaitHub(r, rc, timeout); p != nil {
+			return p
+		}
 	}
 	return writeJSON(w, status, out)
 }

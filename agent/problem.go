@@ -23,6 +23,7 @@ const (
 	codeForbidden  = "forbidden"
 	codeNotFound   = "not_found"
 	codeBadMethod  = "method_not_allowed"
+	codeRemoved    = "removed" // accepted once, and never to be delivered
 	codeTimeout    = "timeout"
 	codeTooLarge   = "too_large"
 	codeQuota      = "quota"
@@ -50,6 +51,7 @@ var kinds = map[string]struct {
 	codeForbidden:  {403, "Not allowed", 0},
 	codeNotFound:   {404, "There is no such thing", 0},
 	codeBadMethod:  {405, "Not this method", 0},
+	codeRemoved:    {410, "The message was removed", 0},
 	codeTimeout:    {408, "The request came too slowly", 0},
 	codeTooLarge:   {413, "Too large", 0},
 	codeQuota:      {429, "Too much at once", 1},
@@ -91,8 +93,10 @@ func problemOf(err error) *problem {
 		return nil
 	case errors.As(err, &p):
 		return p
+	case errors.Is(err, spool.ErrRemoved):
+		return newProblem(codeRemoved, "the message was accepted, and removed before the hub had it (%v); publish it again if it still matters", err)
 	case errors.Is(err, spool.ErrFull):
-		return newProblem(codeSpoolFull, "the spool holds as much as spool.max_bytes allows and the hub has not taken it yet (%v); retry later or raise the limit", err)
+		return newProblem(codeSpoolFull, "the spool holds as much as spool.max_bytes allows and the hub has not taken it yet (%v); retry later, raise spool.max_bytes, or set spool.when_full: drop-oldest", err)
 	case errors.Is(err, spool.ErrDiskFull):
 		return newProblem(codeDiskFull, "the file system has less free than spool.keep_free (%v); free some space and retry", err)
 	case errors.Is(err, spool.ErrDiskFault):

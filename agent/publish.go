@@ -90,7 +90,9 @@ func (a *Agent) publishOne(w http.ResponseWriter, r *http.Request) *problem {
 	out := receiptJSON{Epoch: &rc.Flow.Epoch, Lane: rc.Flow.Lane, Seq: rc.First}
 	status := http.StatusOK
 	if ack == ackHub {
-		status, out.Durable = a.awaitHub(r, rc, timeout)
+		if status, out.Durable, p = a.awaitHub(r, rc, timeout); p != nil {
+			return p
+		}
 	}
 	return writeJSON(w, status, out)
 }

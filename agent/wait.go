@@ -13,15 +13,19 @@ import (
 )
 
 // awaitHub waits until the hub has everything that rc is for, the first copies of
-// duplicates included; it says where it is durable in the end.
-func (a *Agent) awaitHub(r *http.Request, rc spool.Receipt, timeout time.Duration) (status int, durable string) {
+// duplicates included; it says where it is durable in the end, or that it never
+// will be at the hub.
+func (a *Agent) awaitHub(r *http.Request, rc spool.Receipt, timeout time.Duration) (status int, durable string, p *problem) {
 	until := time.Now().Add(timeout)
 	for _, c := range needed(rc) {
-		if a.waitDelivered(r.Context(), c.Flow, c.Seq, max(time.Until(until), 0)) != nil {
-			return http.StatusAccepted, "disk"
+		switch err := a.waitDelivered(r.Context(), c.Flow, c.Seq, max(time.Until(until), 0)); {
+		case errors.Is(err, spool.ErrRemoved):
+			return 0, "", problemOf(err)
+		case err != nil:
+			return http.StatusAccepted, "disk", nil
 		}
 	}
-	return http.StatusOK, "hub"
+	return http.StatusOK, "hub", nil
 }
 
 // needed is what must be delivered for rc: in fifo, its last sequence and with it

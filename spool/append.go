@@ -42,7 +42,8 @@ type lane struct {
 	next uint64    // next sequence
 	base uint64    // first sequence of this run; 0 before the first message
 	flow wire.Flow // zero before the first message
-	seg  *segment  // the head; nil before the first message and after a failure
+	seg  *segment  // nil before the first message and after a failure
+	head *head     // of seg: only its room is looked at
 	enc  *wire.Encoder
 	busy bool // a group is with the committer, which then owns failed
 

@@ -162,9 +162,10 @@ func (s *Spool) touched(f wire.Flow, r wire.Range) bool {
 	if len(fl.gone.within(r)) > 0 || len(fl.noted.within(r)) > 0 || s.rules.covers(f, r.First) {
 		return true
 	}
+	now := s.time.now()
 	for _, g := range fl.segs {
-		if p := partOf(g.parts, f); p != nil && p.ranges.Overlaps(r) && p.ttl.n > 0 {
-			return s.bornAt(f.Epoch, p.ttl.first) <= s.time.now()
+		if p := partOf(g.parts, f); p != nil && p.ranges.Overlaps(r) {
+			return p.expiry(s.bornAt(f.Epoch, 0)) <= now || s.tooOld(f.Epoch, p.oldest, now)
 		}
 	}
 	return false
@@ -181,6 +182,10 @@ func (s *Spool) handOut(f wire.Flow, r wire.Range, seq uint64, data []byte) ([]b
 		return nil, fmt.Errorf("%w: look into %s %s: %w", ErrDiskFault, f, r, err)
 	}
 	fl, at, stale := (*flowState)(nil), s.time.now(), false
+	if s.cfg.MaxAge > 0 && fs.born+s.cfg.MaxAge.Milliseconds() <= at {
+		_, err := s.removeOld(f)
+		return nil, err
+	}
 	err = s.alter(func(c *change) {
 		fl = s.flow(f)
 		c.judge(fl, fs, at, true)

@@ -1,6 +1,9 @@
 package spool
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
 
@@ -16,18 +19,31 @@ func (l *lane) commitLoop() {
 // commit writes and syncs g, then lets it be seen, then answers. Nothing of it
 // can be read before its fsync.
 func (l *lane) commit(g *group) {
-	err := l.write(g)
+	err := l.commitTo(g)
 	if err != nil {
 		g.seg.failed.Store(true)
 		l.fail(g, diskError("commit to "+g.seg.dir, err))
 		return
 	}
-	l.s.publish(g)
 	l.failed = nil
 	l.s.ids.finish(g, true, l.s.clock())
 	_ = l.s.fault("commit:done") // durable and visible: an error here has nothing to undo
 	g.answer(nil)
 	l.s.notify()
+}
+
+// commitTo makes g durable and lets it be seen.
+func (l *lane) commitTo(g *group) error {
+	g.seg.writing.Lock()
+	defer g.seg.writing.Unlock()
+	if g.seg.frozen {
+		return fmt.Errorf("%w: the room was given to a more urgent lane this very moment", ErrFull)
+	}
+	if err := l.write(g); err != nil {
+		return err
+	}
+	l.s.publish(g)
+	return nil
 }
 
 func (l *lane) write(g *group) error {
@@ -96,6 +112,7 @@ func (s *Spool) publish(g *group) {
 		}
 		g.seg.add(rec)
 		partOf(g.seg.parts, g.flow).base = g.base
+		s.expects(g.seg, rec)
 		s.tail.put(rec)
 		if rec.First < g.first { // a void of a commit that failed
 			s.goneAtOnce(fl, goneRange{rec.Range, wire.ReasonFailedCommit, true})
@@ -103,7 +120,9 @@ func (s *Spool) publish(g *group) {
 	}
 	fl.last = g.next - 1
 	s.high[g.flow.Lane] = fl.last
-	s.trouble = nil
+	if !errors.Is(s.trouble, ErrFull) && !errors.Is(s.trouble, ErrDiskFull) { // of another lane, maybe
+		s.trouble = nil
+	}
 }
 
 // notify tells the reader that there is something new. It never blocks.

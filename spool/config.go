@@ -42,6 +42,8 @@ type Config struct {
 	BlockBytes   int           // uncompressed size at which a block is sealed; 0: 128 KiB
 	SegmentBytes int64         // blocks per segment; 0: 8 MiB, less in a small spool
 	MaxBatch     int           // messages of one Append; 0: wire.MaxCount
+	WhenFull     WhenFull      // Reject, or DropOldest
+	MaxAge       time.Duration // by the spool clock; older messages are removed; 0: never
 
 	// Keys encrypt the spool, 16, 24 or 32 bytes each: the first what is written
 	// from now on, the others what is still held. Without a key, or if the first
@@ -86,6 +88,8 @@ func (c *Config) validate() error {
 	setDefault(&c.BlockBytes, 128<<10)
 	setDefault(&c.MaxBatch, wire.MaxCount)
 	switch {
+	case c.MaxAge < 0:
+		return fmt.Errorf("%w: max_age is negative", ErrConfig)
 	case c.MaxBytes < 0 || c.BlockBytes < 0 || c.SegmentBytes < 0:
 		return fmt.Errorf("%w: a size is negative", ErrConfig)
 	case c.MaxBytes != 0 && c.MaxBytes < minSpool:

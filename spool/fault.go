@@ -16,6 +16,7 @@ var points = []string{
 	"seal:write", "seal:rename", "seal:done", //
 	"trim:ids", "trim:meta", "trim:rename", "trim:folder", // a drained segment leaves
 	"trim:remove", "trim:done", //
+	"drop:remove",                // a full spool makes room
 	"remove:note", "remove:done", // what will never come, before anything acts on it
 	"read:open", "read:block", // a sealed segment is opened, a block read
 	"recover:ids", "recover:shorten", "recover:done", // a head left by a crash is sealed

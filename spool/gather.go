@@ -114,7 +114,7 @@ func (l *lane) roomFor(g *group, r *request) bool {
 // open already: this one would fill with ever smaller groups, as its rest is
 // compared with what they take uncompressed.
 func (l *lane) better(g *group) bool {
-	if len(g.requests) > 0 || l.seg.head.room(min(bound(l.waiting()), l.s.geo.bytes/8), 1) {
+	if len(g.requests) > 0 || l.head.room(min(bound(l.waiting()), l.s.geo.bytes/8), 1) {
 		return false
 	}
 	l.s.mu.RLock()
@@ -260,8 +260,8 @@ func (l *lane) hand(g *group) {
 		}
 		g.seg = l.seg
 	}
-	g.seg.head.take(g.records)
-	if g.seg.head.halfFull() {
+	l.head.take(g.records)
+	if l.head.halfFull() {
 		l.s.keeper.wantSpare()
 	}
 	l.busy = true

@@ -133,7 +133,10 @@ func (s *Spool) writeSegmentIDs(g *segment) error {
 // keepIDs moves the id file of a segment that is about to go to a place of its
 // own, durably, and drops id files that have aged out.
 func (s *Spool) keepIDs(g *segment) error {
-	if g.head != nil { // drained before it was sealed
+	s.mu.RLock()
+	sealed := g.sealed
+	s.mu.RUnlock()
+	if !sealed { // drained before that
 		if err := s.writeSegmentIDs(g); err != nil {
 			return err
 		}

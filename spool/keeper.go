@@ -19,12 +19,14 @@ type keeper struct {
 	s *Spool
 
 	mu      sync.Mutex
-	retired []*segment // guarded by mu: heads to seal or remove, in order
-	trim    bool       // guarded by mu
-	spare   bool       // guarded by mu
-	running bool       // guarded by mu: something is being done
-	closing bool       // guarded by mu
-	settled sync.Cond  // on mu: nothing is left to do
+	retired []*segment    // guarded by mu: heads to seal or remove, in order
+	trim    bool          // guarded by mu
+	spare   bool          // guarded by mu
+	rooms   []roomRequest // guarded by mu
+	expire  bool          // guarded by mu
+	running bool          // guarded by mu: something is being done
+	closing bool          // guarded by mu
+	settled sync.Cond     // on mu: nothing is left to do
 
 	wake chan struct{} // capacity 1
 	done chan struct{}
@@ -48,8 +50,9 @@ func (k *keeper) later(g *segment) {
 	}
 }
 
-func (k *keeper) wantTrim()  { k.ask(func() { k.trim = true }) }
-func (k *keeper) wantSpare() { k.ask(func() { k.spare = true }) }
+func (k *keeper) wantTrim()   { k.ask(func() { k.trim = true }) }
+func (k *keeper) wantSpare()  { k.ask(func() { k.spare = true }) }
+func (k *keeper) wantExpire() { k.ask(func() { k.expire = true }) }
 
 func (k *keeper) ask(note func()) {
 	k.mu.Lock()
@@ -65,7 +68,7 @@ func (k *keeper) ask(note func()) {
 func (k *keeper) wait() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for k.running || k.trim || k.spare || len(k.retired) > 0 {
+	for k.running || k.trim || k.spare || k.expire || len(k.rooms) > 0 || len(k.retired) > 0 {
 		k.settled.Wait()
 	}
 }
@@ -82,11 +85,14 @@ func (k *keeper) run() {
 	defer tick.Stop()
 	retry := time.NewTimer(spareRetry)
 	defer retry.Stop()
+	due := time.NewTimer(0)
+	defer due.Stop()
 	for {
 		again, last := k.work()
 		if last {
 			return
 		}
+		due.Reset(k.s.untilDue())
 		if again {
 			retry.Reset(spareRetry)
 		}
@@ -96,7 +102,12 @@ func (k *keeper) run() {
 			if k.s.troubled() {
 				k.wantSpare()
 			}
+		case <-due.C:
+			if k.s.untilDue() <= 0 {
+				k.wantExpire()
+			}
 		case <-tick.C:
+			k.s.codec.rest()
 			k.s.closeIdle(time.Now().Add(-idleClose))
 		}
 	}
@@ -110,9 +121,9 @@ func (k *keeper) work() (again, last bool) {
 		if len(k.retired) > 0 {
 			g, k.retired = k.retired[0], k.retired[1:]
 		}
-		trim, spare := k.trim, k.spare
-		k.trim, k.spare = false, false
-		k.running = g != nil || trim || spare
+		trim, spare, expire, rooms := k.trim, k.spare, k.expire, k.rooms
+		k.trim, k.spare, k.expire, k.rooms = false, false, false, nil
+		k.running = g != nil || trim || spare || expire || len(rooms) > 0
 		if !k.running {
 			last = k.closing
 			k.settled.Broadcast()
@@ -124,8 +135,14 @@ func (k *keeper) work() (again, last bool) {
 			k.s.finishHead(g)
 			trim = true
 		}
+		if expire {
+			trim = k.s.expireAll() || trim
+		}
 		if trim {
 			k.s.trimDrained()
+		}
+		for _, r := range rooms {
+			r.done <- k.s.makeRoom(r)
 		}
 		if spare {
 			again = !k.s.fillSpare()

@@ -161,7 +161,7 @@ func (l *lane) due() bool {
 // bytes, n in number, and for all that memory holds: it can be written whenever
 // it has to.
 func (l *lane) fitsBeside(bytes int64, n int) bool {
-	h := l.seg.head
+	h := l.head
 	if l.mem == nil {
 		return h.room(bytes, n)
 	}
@@ -239,15 +239,10 @@ func (l *lane) spill() (err error) {
 		if recs, err = l.spillHead(recs); err != nil {
 			return err
 		}
-		h := l.seg.head
-		h.take(recs)
-		if err := h.write(l.s, recs); err != nil {
-			l.seg.failed.Store(true)
-			return diskError("commit to "+l.seg.dir, err)
+		if err := l.move(recs); err != nil {
+			return err
 		}
-		l.noteLast(l.seg, recs)
-		l.moved(recs)
-		if h.halfFull() {
+		if l.head.halfFull() {
 			l.s.keeper.wantSpare()
 		}
 	}
@@ -267,12 +262,29 @@ func (l *lane) spillHead(recs []record) ([]record, error) {
 		vlog, inline = vlog+v, inline+in+256
 	}
 	if l.usable() {
-		h := l.seg.head
+		h := l.head
 		if h.blocks+len(recs) < geo.blocks && h.inline+inline <= geo.inline && h.vlogUsed+vlog <= geo.bytes {
 			return recs, nil
 		}
 	}
 	return recs, l.newHead(vlog)
+}
+
+// move writes records to the head, unless that was given away just now.
+func (l *lane) move(recs []record) error {
+	l.seg.writing.Lock()
+	defer l.seg.writing.Unlock()
+	if l.seg.frozen {
+		return nil // spill looks again
+	}
+	l.head.take(recs)
+	if err := l.seg.head.write(l.s, recs); err != nil {
+		l.seg.failed.Store(true)
+		return diskError("commit to "+l.seg.dir, err)
+	}
+	l.noteLast(l.seg, recs)
+	l.moved(recs)
+	return nil
 }
 
 // moved lets readers find records in the head from now on.
@@ -283,6 +295,7 @@ func (l *lane) moved(recs []record) {
 	fl := s.flow(l.flow)
 	for _, rec := range recs {
 		l.seg.add(rec)
+		s.expects(l.seg, rec)
 	}
 	partOf(l.seg.parts, l.flow).base = l.base
 	if !slices.Contains(fl.segs, l.seg) {

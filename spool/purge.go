@@ -130,6 +130,13 @@ func (s *Spool) olderPrefix(f wire.Flow, age time.Duration) (last uint64, err er
 		return last, nil
 	}
 	for seq := last + 1; ; { // blocks of a segment, at most a few thousand
+		s.mu.RLock()
+		next, open := fl.unsettled(at, seq)
+		s.mu.RUnlock()
+		if !open {
+			return last, nil // what is left of the segment needs no removing
+		}
+		last, seq = max(last, next-1), next
 		r, data, err := s.fetch(at, f, seq)
 		if errors.Is(err, ErrEnd) {
 			return last, nil
@@ -154,6 +161,8 @@ func (s *Spool) olderPrefix(f wire.Flow, age time.Duration) (last uint64, err er
 // purgeBySubject makes a rule of the purge, which holds from then on, and
 // applies it to what is held.
 func (s *Spool) purgeBySubject(filter string, upto []flowUpto) (uint64, error) {
+	s.expireMu.Lock() // nobody else counts for it
+	defer s.expireMu.Unlock()
 	var id uint64
 	err := s.alter(func(c *change) {
 		id = 0
@@ -192,7 +201,7 @@ func (s *Spool) applyRule(id uint64) (removed uint64, err error) {
 	}
 	s.mu.RUnlock()
 	err = s.eachFacts(todo, func(fs []*facts) error {
-		n, err := s.judgeAll(fs)
+		n, err := s.judgeAll(fs, s.time.now())
 		removed += n
 		return err
 	})
@@ -208,8 +217,7 @@ func (s *Spool) applyRule(id uint64) (removed uint64, err error) {
 
 // judgeAll applies clock and rules to blocks and returns how many messages that
 // removes.
-func (s *Spool) judgeAll(fs []*facts) (n uint64, err error) {
-	at := s.time.now()
+func (s *Spool) judgeAll(fs []*facts, at int64) (n uint64, err error) {
 	err = s.alter(func(c *change) {
 		before := c.total()
 		for _, f := range fs {

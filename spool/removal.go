@@ -108,6 +108,7 @@ func (s *Spool) tryAlter(c *change, do func(*change)) (lacks []span, err error) 
 	if err == nil {
 		for fl, r := range c.flows {
 			fl.removals = *r
+			s.freeMemory(fl)
 			fl.wakeWaiters()
 		}
 		s.dropped = c.dropped()

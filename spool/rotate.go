@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
@@ -14,12 +15,19 @@ import (
 func (l *lane) newHead(bytes int64) error {
 	s, old := l.s, l.seg
 	g, err := s.takeHead(bytes)
-	if errors.Is(err, ErrFull) && old != nil && s.drained(old) {
-		// A spool that is full of one delivered head must not stay full.
-		l.seg = nil
-		s.keeper.retire(old)
-		s.keeper.wait()
-		old = nil
+	for range 3 { // another lane may be faster
+		if !errors.Is(err, ErrFull) {
+			break
+		}
+		roomErr := s.keeper.makeRoom(l.name, s.geo.headBytes()+max(0, bytes-s.geo.bytes))
+		if roomErr != nil {
+			if !errors.Is(roomErr, errNothingToDrop) {
+				err = diskError("make room", roomErr)
+			} else if s.cfg.WhenFull == DropOldest {
+				err = fmt.Errorf("%w (%w: when_full: drop-oldest drops nothing of a more urgent lane)", err, roomErr)
+			}
+			break
+		}
 		g, err = s.takeHead(bytes)
 	}
 	if old != nil && (err == nil || old.failed.Load()) {
@@ -30,7 +38,7 @@ func (l *lane) newHead(bytes int64) error {
 		s.setTrouble(err)
 		return err
 	}
-	l.seg = g
+	l.seg, l.head = g, g.head
 	return nil
 }
 
@@ -41,20 +49,28 @@ func (s *Spool) takeHead(bytes int64) (*segment, error) {
 	defer s.openMu.Unlock()
 	s.mu.Lock()
 	g := s.spare
-	if g != nil && bytes <= s.geo.bytes {
+	if fits := g != nil && bytes <= s.geo.bytes; fits {
 		s.spare = nil
-		s.segments = append(s.segments, g)
-		s.mu.Unlock()
-		return g, nil
+	} else {
+		g = nil
 	}
 	s.mu.Unlock()
-	g, err := s.openHead(bytes)
-	if err != nil {
-		return nil, err
+	if g == nil {
+		var err error
+		if g, err = s.openHead(bytes); err != nil {
+			s.mu.Lock()
+			s.full = errors.Is(err, ErrFull)
+			s.mu.Unlock()
+			return nil, err
+		}
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.segments = append(s.segments, g)
-	s.mu.Unlock()
+	s.full = false
+	if errors.Is(s.trouble, ErrFull) || errors.Is(s.trouble, ErrDiskFull) {
+		s.trouble = nil
+	}
 	return g, nil
 }
 
@@ -87,9 +103,9 @@ func (s *Spool) openHead(bytes int64) (*segment, error) {
 
 // admitDisk refuses a new head that would pass one of the limits.
 func (s *Spool) admitDisk(need int64) error {
-	if used := s.diskUsed(); used+need > s.maxBytes {
+	if s.shortOf(need) > -s.lowWater() {
 		return fmt.Errorf("%w: %d of %d bytes are taken and a segment needs %d more; it frees itself as the hub takes messages, or raise spool.max_bytes",
-			ErrFull, used, s.maxBytes, need)
+			ErrFull, s.diskUsed(), s.maxBytes, need+s.geo.tableBytes())
 	}
 	if err := s.fault("rotate:statfs"); err != nil {
 		return diskError("look at the free space of "+s.cfg.Dir, err)
@@ -106,6 +122,18 @@ func (s *Spool) admitDisk(need int64) error {
 		return diskError("restore "+s.reserve.path, err)
 	}
 	return nil
+}
+
+// lowWater is how far below max_bytes a full spool has to come before it takes
+// messages again, so that it does not go to and fro with every segment: unless
+// nothing is left that could drain.
+func (s *Spool) lowWater() int64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.full && s.cfg.WhenFull == Reject && slices.ContainsFunc(s.segments, func(g *segment) bool { return g.sealed && !s.covered(g) }) {
+		return s.maxBytes / 16
+	}
+	return 0
 }
 
 // diskUsed is the allocated bytes of everything in the folder.

@@ -294,3 +294,17 @@ func (c *change) finish(fl *flowState, r wire.Range) {
 		to.gone = to.gone.put(goneRange{Range: n.Range, final: true})
 	}
 }
+
+// forgetRules drops the rules of which everything has left the disk.
+func (c *change) forgetRules() {
+	over := func(r rule) bool {
+		return r.Done && !slices.ContainsFunc(r.Upto, func(u flowUpto) bool {
+			_, at, ok := c.s.flows[u.Flow].holder(1)
+			return ok && at <= u.Last
+		})
+	}
+	if slices.ContainsFunc(c.s.rules.rules, over) {
+		b := c.book()
+		b.rules = slices.DeleteFunc(b.rules, over)
+	}
+}

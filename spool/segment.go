@@ -44,7 +44,10 @@ type segment struct {
 	imu   sync.Mutex
 	index map[wire.Flow][]wire.Range // the blocks, in order; nil while a sealed segment is closed
 
-	failed   atomic.Bool  // a write or sync failed: it takes no more commits
+	writing sync.Mutex // held while a commit is written and shown; comes before use and mu
+	frozen  bool       // guarded by writing: it takes no more commits, to be removed
+
+	failed   atomic.Bool  // a write or sync failed, or it is frozen: it takes no more commits
 	lastRead atomic.Int64 // Unix nanoseconds
 }
 
@@ -58,6 +61,7 @@ type part struct {
 	oldest int64 // acceptance of its first block, Unix milliseconds by the stamps of its epoch
 	newest int64 // … of its last; 0: not known
 	ttl    ttlSpan
+	judged int64 // spool clock: no message of it expires before by its ttl; 0: nobody has looked
 }
 
 // ttlSpan is when messages expire by their own ttl, by the stamps of their

@@ -31,13 +31,15 @@ type Spool struct {
 	grouped  func([]record) // benchmarks only: what each commit writes
 	linkUp   atomic.Bool    // as LinkUp was told
 
-	codec codec
+	codec   codec
+	dropLog dropLog
 
 	epochMu  sync.Mutex // one epoch is begun at a time; comes before metaMu
 	once     sync.Once  // Close
 	openMu   sync.Mutex // one head is opened at a time; comes before mu
 	alterMu  sync.Mutex // one step of the removals at a time; comes before metaMu
 	metaMu   sync.Mutex // one meta file is written at a time; comes before mu
+	expireMu sync.Mutex // one look for what has expired at a time; comes before alterMu
 	repairMu sync.Mutex // one segment is put aside at a time; comes before use and mu
 
 	mu          sync.RWMutex
@@ -55,6 +57,9 @@ type Spool struct {
 	hubID       string
 	token       string
 	trouble     error                  // why the last message was not taken
+	expired     int64                  // spool clock: when it was looked the last time
+	due         int64                  // spool clock: something may have to be removed by then; 0: nothing
+	full        bool                   // ErrFull was the last answer to a lane that needed a head
 	dropped     map[wire.Reason]uint64 // counted with the removals; replaced, never changed
 	pending     *change                // of the removals: on its way to the disk
 	rules       ruleBook
@@ -106,6 +111,8 @@ func Open(cfg Config) (*Spool, error) {
 	for l := range s.lanes {
 		s.lanes[l] = newLane(s, wire.Lane(l))
 	}
+	s.keeper.wantTrim()
+	s.keeper.wantExpire()
 	s.keeper.wantSpare()
 	return s, nil
 }
@@ -275,6 +282,7 @@ func (s *Spool) clock() int64 { return s.time.stamp() }
 
 // Stats is a snapshot.
 func (s *Spool) Stats() Stats {
+	s.expireSoon()
 	st := Stats{DiskUsed: s.diskUsed(), DiskMax: s.maxBytes, Dropped: map[wire.Reason]uint64{}}
 	st.DiskFree, _, _ = freeBytes(s.cfg.Dir) // 0 if unknown
 	s.mu.RLock()
@@ -320,7 +328,11 @@ func (s *Spool) countPart(st *Stats, p *part) {
 	ln.Messages += open
 	ln.Bytes += bytes
 	st.LiveBytes += bytes
-	if at := s.wallOf(s.bornAt(p.flow.Epoch, p.oldest)); ln.Oldest.IsZero() || at.Before(ln.Oldest) {
+	born := s.bornAt(p.flow.Epoch, p.oldest)
+	if s.cfg.MaxAge > 0 { // what is older was removed
+		born = max(born, s.time.now()-s.cfg.MaxAge.Milliseconds())
+	}
+	if at := s.wallOf(born); ln.Oldest.IsZero() || at.Before(ln.Oldest) {
 		ln.Oldest = at
 	}
 }

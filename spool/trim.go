@@ -59,7 +59,7 @@ func (s *Spool) drained(g *segment) bool {
 
 // trimDrained removes every sealed segment that is drained.
 func (s *Spool) trimDrained() {
-	if err := s.alter(func(*change) {}); err != nil { // what the hub has after all, while it can be looked up
+	if err := s.alter((*change).forgetRules); err != nil { // what the hub has after all, while it can be looked up
 		s.cfg.Log.Error("spool: the counts of what was removed could not be corrected; trying again with the next trim", "error", err)
 		return
 	}
@@ -216,6 +216,25 @@ func (fl *flowState) wakeWaiters() {
 		close(w.ch)
 		return true
 	})
+}
+
+// unsettled is the lowest sequence ≥ seq in g that is neither received nor gone.
+func (fl *flowState) unsettled(g *segment, seq uint64) (uint64, bool) {
+	p := partOf(g.parts, fl.Flow)
+	if p == nil {
+		return 0, false
+	}
+	for _, r := range p.ranges {
+		if r.First = max(r.First, seq); r.First > r.Last {
+			continue
+		}
+		for _, m := range fl.received.Missing(r) {
+			if open := fl.gone.missing(m); len(open) > 0 {
+				return open[0].First, true
+			}
+		}
+	}
+	return 0, false
 }
 
 // settled reports whether all of r is received or gone.
