@@ -236,7 +236,7 @@ func (s *Spool) loadIDs(extra []idRecord) error {
 	s.ids.mu.Lock()
 	defer s.ids.mu.Unlock()
 	for _, r := range all {
-		if !s.fresh(r.at) {
+		if r.at < now-idWindow.Milliseconds() {
 			continue
 		}
 		s.ids.push(r.key, r.flow, r.seq, min(r.at, now)) // a clock that was set back must not keep them for ever

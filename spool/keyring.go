@@ -26,7 +26,7 @@ const (
 	keyKind      = "fieldpost-spool-key"
 	keyVersion   = 1
 	registryName = "KEYREGISTRY"
-	maxRegistry  = 64 << 10
+	maxRegistry  = 4 << 10 // with one data key it has about 100 bytes
 )
 
 type keyNote struct {
@@ -51,8 +51,9 @@ type KeyUse struct {
 // keyring holds the keys of the configuration. The first encrypts new segments;
 // an empty one says that they are not encrypted.
 type keyring struct {
-	keys [][]byte
-	ids  []string
+	keys  [][]byte
+	ids   []string
+	found map[string]string // ids by folder, of the check; Open only
 }
 
 func newKeyring(keys [][]byte) *keyring {
@@ -142,6 +143,9 @@ func (k *keyring) noted(note keyNote, registry []byte) secret {
 
 // idOf is the id of the key that encrypts the segment in dir, as far as known.
 func (k *keyring) idOf(dir string) string {
+	if id, ok := k.found[dir]; ok {
+		return id
+	}
 	l, err := k.of(dir)
 	if err != nil {
 		return ""
@@ -214,6 +218,9 @@ func (k *keyring) need(dir string) (need map[string]int, lacking []string, err e
 			continue // unreadable: found again when it is loaded
 		}
 		need[l.id]++
+		if k.found != nil {
+			k.found[path] = l.id
+		}
 		if l.missing() && !slices.Contains(lacking, l.id) {
 			lacking = append(lacking, l.id)
 		}

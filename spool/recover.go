@@ -220,7 +220,8 @@ func partsOf(blocks []scanned) (out []part) {
 // idsOf reads the publisher ids that are still remembered, of the newest blocks
 // first: more than are remembered are not decoded.
 func (s *Spool) idsOf(sc *scan, blocks []scanned) (out []idRecord) {
-	newest := slices.DeleteFunc(slices.Clone(blocks), func(b scanned) bool { return !s.fresh(b.accepted) })
+	since := s.clock() - idWindow.Milliseconds()
+	newest := slices.DeleteFunc(slices.Clone(blocks), func(b scanned) bool { return b.accepted < since })
 	slices.SortFunc(newest, func(a, b scanned) int { return cmp.Compare(b.version, a.version) })
 	if len(newest) == 0 {
 		return nil

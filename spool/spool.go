@@ -122,6 +122,7 @@ func (s *Spool) load() error {
 	if err := s.size(); err != nil {
 		return err
 	}
+	s.geo.keys.found = map[string]string{}
 	if err := s.geo.keys.check(s.cfg.Dir); err != nil {
 		return err
 	}
@@ -144,6 +145,7 @@ func (s *Spool) load() error {
 	if err := s.loadSegments(segs); err != nil {
 		return err
 	}
+	s.geo.keys.found = nil // from now on folders change
 	s.preferLater()
 	s.noteGaps()
 	s.settleOffsets()
