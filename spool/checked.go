@@ -50,7 +50,7 @@ func readChecked(path, kind string, version int) ([]byte, error) {
 		return nil, &CorruptError{Segment: path, Detail: fmt.Sprintf("checksum is %08x, not %08x", got, sum)}
 	}
 	if v > version {
-		return nil, fmt.Errorf("%w: %s has version %d and this program knows %d; install the newer Fieldpost again, or move the folder away to begin with an empty spool",
+		return nil, fmt.Errorf("%w: %s has version %d and this program knows %d; upgrade: install the newer Fieldpost again, or move the folder away to begin with an empty spool",
 			ErrLayout, path, v, version)
 	}
 	return body, nil

@@ -384,7 +384,10 @@ func TestKillInQuarantine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a process for every labelled step")
 	}
-	for _, point := range []string{"quarantine:rename", "quarantine:report", "quarantine:meta", "salvage:write", "salvage:done"} {
+	for _, point := range points {
+		if !strings.HasPrefix(point, "quarantine") && !strings.HasPrefix(point, "salvage") {
+			continue
+		}
 		t.Run(strings.ReplaceAll(point, ":", "-"), func(t *testing.T) {
 			dir := t.TempDir()
 			s := open(t, crashConfig(dir))

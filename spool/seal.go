@@ -29,7 +29,8 @@ const (
 type seal struct {
 	Parts []sealPart `json:"parts"`
 	Files []sealFile `json:"files"`
-	Logs  bool       `json:"logs,omitempty"` // a head that a crash left: our own reader opens it, not Badger
+	Block int        `json:"block_version,omitempty"` // of the blocks; absent in the first version
+	Logs  bool       `json:"logs,omitempty"`          // a head that a crash left: our own reader opens it, not Badger
 }
 
 type sealPart struct {
@@ -116,7 +117,7 @@ func (s *Spool) writeSeal(dir string, parts []part, logs bool) error {
 	if err != nil {
 		return err
 	}
-	sl := seal{Files: files, Logs: logs}
+	sl := seal{Files: files, Block: wire.Version, Logs: logs}
 	if !logs && slices.ContainsFunc(files, func(f sealFile) bool { return isMem(f.Name) }) {
 		return fmt.Errorf("a write-ahead log was left behind in %s, which is closed", dir)
 	}
@@ -178,6 +179,10 @@ func readSeal(dir string) (*seal, error) {
 	sl := new(seal)
 	if err := json.Unmarshal(body, sl); err != nil {
 		return nil, &CorruptError{Segment: dir, Detail: "the seal cannot be read", Err: err}
+	}
+	if sl.Block > wire.Version {
+		return nil, fmt.Errorf("%w: %s holds blocks of format %d and this program knows %d; upgrade: install the newer Fieldpost again, or move the folder away to begin with an empty spool",
+			ErrLayout, dir, sl.Block, wire.Version)
 	}
 	for _, p := range sl.Parts {
 		last := uint64(0)

@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -186,7 +187,9 @@ func (g *segment) get(f wire.Flow, r wire.Range) (data []byte, err error) {
 	if err != nil {
 		return nil, &CorruptError{Segment: g.dir, Detail: fmt.Sprintf("%s %s cannot be read", f, r), Err: err}
 	}
-	if _, err := checkBlock(f, r, data); err != nil {
+	if _, err := checkBlock(f, r, data); errors.Is(err, wire.ErrVersion) {
+		return nil, newerBlock(g.dir, err)
+	} else if err != nil {
 		return nil, &CorruptError{Segment: g.dir, Detail: "a block is not what was written", Err: err}
 	}
 	return data, nil
