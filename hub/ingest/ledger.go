@@ -18,6 +18,7 @@ import (
 const (
 	hdrReceived = "Fieldpost-Received" // the flow's received set after the message
 	hdrVoid     = "Fieldpost-Void"     // the reason of a void
+	hdrBlank    = "Fieldpost-Blank"    // "1": some messages of the block are blank
 )
 
 // maxReading bounds reads under way: after a restart every device asks at once.
@@ -69,6 +70,9 @@ func messages(blocks []uplink.LedgerBlock) []store.Msg {
 		h[hdrReceived] = value(b.Received.String())
 		if b.Void != 0 {
 			h[hdrVoid] = value(b.Void.String())
+		}
+		if b.Blanked {
+			h[hdrBlank] = value("1")
 		}
 		if b.Guarded {
 			h[store.GuardSubject] = value(strconv.FormatUint(b.Guard, 10))

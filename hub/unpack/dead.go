@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 
@@ -35,60 +37,100 @@ func (u *Unpacker) poison(ctx context.Context, m store.Stored, why error) error 
 	if len(data) > u.cfg.Store.MaxPayload()-deadHeaders {
 		detail, data = detail+" (and too large to be kept here)", nil
 	}
-	stored, err := u.dead(ctx, deadMsg{
-		subject: "dead." + u.ledger + "." + m.Subject, block: m.Seq, point: "unpack:poison",
+	stored, err := u.dead(ctx, deadPlace{"dead." + u.ledger + "." + m.Subject, m.Seq, "unpack:poison"}, []deadMsg{{
 		header: nats.Header{HdrReason: {reason}, HdrDetail: {detail}}, data: data,
-	})
+	}})
 	if err != nil {
 		return fmt.Errorf("unpack: block %d of %s cannot be decoded, and not be put into DEAD either: %w", m.Seq, m.Subject, err)
 	}
-	if stored {
+	if stored > 0 {
 		u.cfg.OnDead("poison")
 		u.cfg.Log.Error("a block cannot be decoded; it is in DEAD", "block", m.Seq, "subject", m.Subject, "error", why)
 	}
 	return nil
 }
 
-// deadMsg is one message for DEAD, made from one block of the ledger.
-type deadMsg struct {
+// deadPlace is where the messages go that one block of the ledger makes.
+type deadPlace struct {
 	subject string
 	block   uint64
-	header  nats.Header
-	data    []byte
 	point   string // label for the fault seam
 }
 
-// dead stores d unless it is there already. Whoever writes to a subject of DEAD
-// does so in the ledger's order, so the newest message of the subject tells
-// whether d is stored; the guard makes sure that it is still the newest.
-func (u *Unpacker) dead(ctx context.Context, d deadMsg) (stored bool, err error) {
+// deadMsg is one of them.
+type deadMsg struct {
+	index  int // in the block, ascending; 0 if it stands for all of it
+	header nats.Header
+	data   []byte
+}
+
+// dead stores messages, unless they are there already, and returns how many it
+// stored. Whoever writes to a subject of DEAD does so in the ledger's order, so
+// the newest message of the subject tells what is stored; the guard makes sure
+// that it is still the newest.
+func (u *Unpacker) dead(ctx context.Context, at deadPlace, ds []deadMsg) (stored int, err error) {
 	info, err := u.cfg.Store.Info(ctx, u.ledger)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
-	d.header[HdrBlock] = []string{strconv.FormatUint(d.block, 10)}
-	d.header[hdrLedger] = []string{info.Incarnation}
+	all := len(ds)
 	for try := 0; ; try++ {
 		var guard uint64
-		last, err := u.cfg.Store.Last(ctx, store.Dead, d.subject)
+		last, err := u.cfg.Store.Last(ctx, store.Dead, at.subject)
 		switch {
 		case errors.Is(err, store.ErrNotFound):
 		case err != nil:
-			return false, err
+			return 0, err
 		default:
 			guard = last.Seq
-			block, err := strconv.ParseUint(last.Header.Get(HdrBlock), 10, 64)
-			if err == nil && block >= d.block && last.Header.Get(hdrLedger) == info.Incarnation {
-				return stored, nil
+			if last.Header.Get(hdrLedger) == info.Incarnation {
+				block, index := parseDeadBlock(last.Header.Get(HdrBlock))
+				ds = slices.DeleteFunc(ds, func(d deadMsg) bool { return block > at.block || block == at.block && index >= d.index })
 			}
 		}
-		d.header[store.GuardSubject] = []string{strconv.FormatUint(guard, 10)}
-		if err = u.fault(d.point); err == nil {
-			_, err = u.cfg.Store.PublishBatch(ctx, []store.Msg{{Subject: d.subject, Header: d.header, Data: d.data}})
-			stored = err == nil || errors.Is(err, store.ErrUnknownOutcome)
+		if try == 0 {
+			all = len(ds)
 		}
-		if err == nil || try == deadTries || !errors.Is(err, store.ErrGuard) && !errors.Is(err, store.ErrUnknownOutcome) {
-			return stored && err == nil, err
+		for err = nil; len(ds) > 0 && err == nil; {
+			d := ds[0]
+			d.header[HdrBlock] = []string{deadBlock(at.block, d.index)}
+			d.header[hdrLedger] = []string{info.Incarnation}
+			d.header[store.GuardSubject] = []string{strconv.FormatUint(guard, 10)}
+			if err = u.fault(at.point); err == nil {
+				guard, err = u.cfg.Store.PublishBatch(ctx, []store.Msg{{Subject: at.subject, Header: d.header, Data: d.data}})
+			}
+			if err == nil {
+				ds = ds[1:]
+			}
+		}
+		if len(ds) == 0 {
+			return all, nil
+		}
+		if try == deadTries || !errors.Is(err, store.ErrGuard) && !errors.Is(err, store.ErrUnknownOutcome) {
+			return 0, err
 		}
 	}
+}
+
+// deadBlock says from which block of the ledger a message in DEAD was made, and
+// from which message of it if it does not stand for the whole.
+func deadBlock(block uint64, index int) string {
+	s := strconv.FormatUint(block, 10)
+	if index > 0 {
+		s += "/" + strconv.Itoa(index)
+	}
+	return s
+}
+
+// parseDeadBlock is the inverse of deadBlock; zeros for anything else.
+func parseDeadBlock(s string) (block uint64, index int) {
+	a, b, more := strings.Cut(s, "/")
+	block, err := strconv.ParseUint(a, 10, 64)
+	if err == nil && more {
+		index, err = strconv.Atoi(b)
+	}
+	if err != nil {
+		return 0, 0
+	}
+	return block, index
 }

@@ -10,8 +10,9 @@
 // ledger was in the stream, so that any writer can count from there. Leases only
 // decide who tries.
 //
-// A block that cannot be decoded becomes one message in DEAD, a void one message
-// on dead.gap.<device>, each exactly once. A block leaves the ledger when it is
+// A block that cannot be decoded becomes one message in DEAD; a void, and each
+// run of blank messages inside a block, one message on dead.gap.<device>, exactly
+// once. A block leaves the ledger when it is
 // old enough and every route has it, and never takes the received set of its
 // flow with it.
 //

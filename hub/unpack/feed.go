@@ -13,6 +13,7 @@ import (
 const (
 	hdrReceived = "Fieldpost-Received"
 	hdrVoid     = "Fieldpost-Void"
+	hdrBlank    = "Fieldpost-Blank"  // "1": some messages of the block are blank
 	hdrMark     = "Fieldpost-Mark"   // "1": no block, only the received set
 	hdrClosed   = "Fieldpost-Closed" // of a mark: since when nothing more will come, RFC 3339
 )

@@ -13,9 +13,11 @@ import (
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
 
-// gaps turns every void of the ledger into one message on dead.gap.<device>.
+// gaps turns every void of the ledger, and every run of blank messages, into one
+// message on dead.gap.<device>.
 type gaps struct {
 	u      *Unpacker
+	dec    *wire.Decoder     // owned by work; nil before the first block with blanks
 	state  saved[Checkpoint] // owned by work; StreamSeq is not used
 	health health
 }
@@ -87,36 +89,77 @@ func (g *gaps) save(ctx context.Context, at Checkpoint) error {
 
 // take looks at one message of the ledger.
 func (g *gaps) take(ctx context.Context, m store.Stored) error {
-	if m.Header[hdrVoid] == nil {
+	if m.Header[hdrVoid] == nil && m.Header[hdrBlank] == nil {
 		return nil
 	}
 	if err := g.u.fault("gap:read"); err != nil {
 		return err
 	}
-	h, err := wire.ParseHeader(m.Data)
+	runs, h, err := g.runs(m)
 	if errors.Is(err, wire.ErrVersion) {
 		return fmt.Errorf("unpack: block %d of %s was written by a newer Fieldpost; upgrade this hub: %w", m.Seq, m.Subject, err)
 	}
 	var device string
 	if err == nil {
-		device, err = deviceOf(m.Subject, &h)
+		device, err = deviceOf(m.Subject, h)
 	}
-	if err != nil {
+	switch {
+	case err != nil && m.Header[hdrBlank] != nil:
+		return nil // whoever unpacks it finds that out
+	case err != nil:
 		return g.u.poison(ctx, m, err)
 	}
-	reason := h.Reason.String()
-	stored, err := g.u.dead(ctx, deadMsg{
-		subject: "dead.gap." + device, block: m.Seq, point: "gap:publish",
-		header: nats.Header{HdrGap: {h.Flow.String() + "/" + h.Range().String()}, HdrReason: {reason}},
-	})
+	if err := g.publish(ctx, m, device, h, runs); err != nil {
+		return fmt.Errorf("unpack: gaps in %s of %s: %w", h.Range(), strings.TrimPrefix(m.Subject, "fp.blocks."), err)
+	}
+	return nil
+}
+
+// gap is a range of a block that will never come.
+type gap struct {
+	wire.Range
+	reason wire.Reason
+}
+
+// runs lists the gaps of a block: all of a void, else its runs of blank messages.
+func (g *gaps) runs(m store.Stored) (out []gap, h *wire.Header, err error) {
+	if m.Header[hdrBlank] == nil {
+		h, err := wire.ParseHeader(m.Data)
+		return []gap{{h.Range(), h.Reason}}, &h, err
+	}
+	if g.dec == nil {
+		g.dec = wire.NewDecoder()
+	}
+	b, err := g.dec.Decode(m.Data, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range b.Messages {
+		seq, why := b.First+uint64(i), b.Messages[i].Blank
+		if n := len(out); n > 0 && out[n-1].Last+1 == seq && out[n-1].reason == why {
+			out[n-1].Last = seq
+		} else if why != 0 {
+			out = append(out, gap{wire.Range{First: seq, Last: seq}, why})
+		}
+	}
+	return out, &b.Header, nil
+}
+
+func (g *gaps) publish(ctx context.Context, m store.Stored, device string, h *wire.Header, runs []gap) error {
+	ds := make([]deadMsg, len(runs))
+	for i, r := range runs {
+		ds[i] = deadMsg{index: int(r.First - h.First), header: nats.Header{
+			HdrGap: {h.Flow.String() + "/" + r.Range.String()}, HdrReason: {r.reason.String()}}}
+	}
+	stored, err := g.u.dead(ctx, deadPlace{"dead.gap." + device, m.Seq, "gap:publish"}, ds)
 	if err == nil {
 		err = g.u.fault("gap:commit")
 	}
 	if err != nil {
-		return fmt.Errorf("unpack: gap %s of %s: %w", h.Range(), strings.TrimPrefix(m.Subject, "fp.blocks."), err)
+		return err
 	}
-	if stored {
-		g.u.cfg.OnDead(reason)
+	for _, r := range runs[len(runs)-stored:] {
+		g.u.cfg.OnDead(r.reason.String())
 	}
 	return nil
 }

@@ -150,16 +150,36 @@ func (w *world) block(device string, epoch byte, lane wire.Lane, count int) {
 		case 2:
 			m.Unsynced = true
 		case 3:
-			m = wire.Message{Time: m.Time, Blank: wire.ReasonTTL}
+			m = wire.Message{Time: m.Time, Blank: []wire.Reason{wire.ReasonTTL, wire.ReasonPurge}[w.rng.IntN(2)]}
 		}
 		b.Messages = append(b.Messages, m)
 		w.expect(device, f, st.next+uint64(i), &m)
+	}
+	h := nats.Header{}
+	if gaps := w.gapsIn(device, b); len(gaps) > 0 && w.rng.IntN(3) > 0 { // else as an agent wrote that did not mark them
+		b.Blanked, h["Fieldpost-Blank"] = true, []string{"1"}
+		w.voids = append(w.voids, gaps...)
 	}
 	data, err := w.enc.Append(nil, b)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.put(subject, st, wire.Range{First: st.next, Last: st.next + uint64(count) - 1}, nats.Header{}, data)
+	w.put(subject, st, wire.Range{First: st.next, Last: st.next + uint64(count) - 1}, h, data)
+}
+
+// gapsIn is what is to be reported of a block's blank messages.
+func (w *world) gapsIn(device string, b *wire.Block) (out []string) {
+	for i := 0; i < len(b.Messages); {
+		why, first := b.Messages[i].Blank, i
+		for i < len(b.Messages) && b.Messages[i].Blank == why {
+			i++
+		}
+		if why != 0 {
+			r := wire.Range{First: b.First + uint64(first), Last: b.First + uint64(i) - 1}
+			out = append(out, fmt.Sprintf("dead.gap.%s %s/%s %s", device, b.Flow, r, why))
+		}
+	}
+	return out
 }
 
 func (w *world) expect(device string, f wire.Flow, seq uint64, m *wire.Message) {

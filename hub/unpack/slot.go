@@ -15,7 +15,7 @@ const (
 	HdrEpoch = "Fieldpost-Epoch"
 	HdrSeq   = "Fieldpost-Seq"
 	HdrTime  = "Fieldpost-Time"
-	HdrBlock = "Fieldpost-Block" // <ledger sequence>/<index>; in DEAD the ledger sequence alone
+	HdrBlock = "Fieldpost-Block" // <ledger sequence>/<index>; in DEAD the ledger sequence alone, unless one block makes several messages
 	HdrLane  = "Fieldpost-Lane"
 	HdrID    = "Fieldpost-Id"
 	HdrClock = "Fieldpost-Clock"

@@ -200,6 +200,7 @@ type LedgerBlock struct {
 	Flow     wire.Flow
 	Range    wire.Range
 	Void     wire.Reason // not zero: a void
+	Blanked  bool        // messages of which some are blank
 	Data     []byte      // the block, verbatim
 	Received wire.Ranges // the received set of the flow after it
 	Guarded  bool        // the first of its flow in the batch

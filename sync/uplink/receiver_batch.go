@@ -161,7 +161,7 @@ func (b *recvBatch) ledger() []LedgerBlock {
 	for _, p := range b.parts {
 		for i, q := range p.blocks {
 			m := LedgerBlock{
-				Device: p.f.device.id, Flow: p.f.flow, Range: q.header, Void: q.void,
+				Device: p.f.device.id, Flow: p.f.flow, Range: q.header, Void: q.void, Blanked: q.blanked,
 				Data: q.data, Received: q.after, Arrived: q.arrived,
 			}
 			if i == 0 {

@@ -51,6 +51,7 @@ type recvBlock struct {
 	header  wire.Range
 	base    uint64
 	void    wire.Reason
+	blanked bool
 	data    []byte
 	after   wire.Ranges // received set after it, once judged
 	unsure  bool        // was in a batch without answer

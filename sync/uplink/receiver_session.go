@@ -282,7 +282,7 @@ func (r *Receiver) block(s *recvSession, data []byte) {
 	}
 	a := r.attach(s, h.Flow)
 	a.sent = true
-	r.arrive(a.f, &recvBlock{s: s, header: h.Range(), base: h.Base, void: h.Reason, data: data, arrived: r.now})
+	r.arrive(a.f, &recvBlock{s: s, header: h.Range(), base: h.Base, void: h.Reason, blanked: h.Blanked, data: data, arrived: r.now})
 }
 
 // drained forgets the flows of an epoch of which nothing more will come.
