@@ -1,12 +1,8 @@
 package testenv
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net/http"
-	"os"
 	"strconv"
 	"testing"
 	"time"
@@ -135,66 +131,4 @@ func bareJetStream(b *testing.B, n int) (perSecond float64) {
 		land()
 	}
 	return float64(n) / time.Since(began).Seconds()
-}
-
-// BenchmarkBacklog shows what a backlog costs the agent: resident memory while
-// it grew and idle, and the time from exec to ready, after kill -9 too.
-func BenchmarkBacklog(b *testing.B) {
-	for _, megabytes := range []int{10, 1024} {
-		b.Run(fmt.Sprintf("%dMB", megabytes), func(b *testing.B) {
-			rnd := rand.NewChaCha8([32]byte{1})
-			for range b.N {
-				w := NewWorld(b, "")
-				a := w.AddAgent("press-7", "spool: {max_bytes: 3GiB}\n")
-				a.Link.Cut(true)
-				payload := make([]byte, 4096)
-				fill(b, a, megabytes<<20/4096, func(int) []byte { rnd.Read(payload); return bytes.Clone(payload) })
-				b.ReportMetric(rss(b, a.PID()), "MB-under-load")
-				a.Kill()
-				b.ReportMetric(a.startUp(b).Seconds()*1000, "ms-to-ready-after-kill")
-				time.Sleep(2 * time.Second) // what start-up allocated may go
-				b.ReportMetric(rss(b, a.PID()), "MB-idle")
-				a.Stop(30 * time.Second)
-				b.ReportMetric(a.startUp(b).Seconds()*1000, "ms-to-ready")
-				a.Kill()
-			}
-		})
-	}
-}
-
-// startUp is the time from exec until the agent takes messages.
-func (a *Agent) startUp(b *testing.B) time.Duration {
-	b.Helper()
-	began := time.Now()
-	a.Start()
-	for {
-		resp, err := a.http.Get("http://agent/readyz")
-		if err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return time.Since(began)
-			}
-		}
-		if time.Since(began) > time.Minute {
-			b.Fatal("not ready within a minute")
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
-// rss is a process's VmRSS in megabytes: anonymous and file pages.
-func rss(b *testing.B, pid int) float64 {
-	b.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		b.Fatal(err)
-	}
-	for line := range bytes.Lines(text) {
-		var kb float64
-		if n, _ := fmt.Sscanf(string(line), "VmRSS: %f kB", &kb); n == 1 {
-			return kb / 1024
-		}
-	}
-	b.Fatal("no VmRSS")
-	return 0
 }
