@@ -77,26 +77,29 @@ func giveBack(f *os.File) error {
 	return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE|unix.FALLOC_FL_PUNCH_HOLE, 0, fi.Size())
 }
 
-// settle drops what the first touches of a file left in the page cache in large
-// pieces, and asks for single pages from now on: a small commit then dirties
-// 4 KiB instead of 64 to 128. It is best effort: only device bytes depend on it.
-func settle(f *os.File) {
-	maps, err := mappings(f.Name())
-	if err != nil {
-		return
-	}
+// singly asks for single pages where a mapping is touched.
+func singly(maps []mapping) {
 	for _, m := range maps {
 		madvise(m, unix.MADV_RANDOM)
-		madvise(m, unix.MADV_DONTNEED) // a shared file mapping: only the page table forgets
 	}
-	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
 }
+
+// letGo forgets the pages of mappings. Of a shared file mapping only the page
+// table forgets: what is dirty stays dirty, in the page cache.
+func letGo(maps []mapping) {
+	for _, m := range maps {
+		madvise(m, unix.MADV_DONTNEED)
+	}
+}
+
+// dropCache drops the clean pages of f from the page cache.
+func dropCache(f *os.File) { _ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) }
 
 type mapping struct{ from, to uintptr }
 
-// mappings finds where this process has the file mapped.
-func mappings(path string) ([]mapping, error) {
-	abs, err := filepath.Abs(path)
+// mappings finds where this process has the files in dir mapped whose names end so.
+func mappings(dir, name string) ([]mapping, error) {
+	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +115,7 @@ func mappings(path string) ([]mapping, error) {
 	sc := bufio.NewScanner(f)
 	for sc.Scan() {
 		line := sc.Text()
-		if !strings.HasSuffix(line, abs) {
+		if !strings.HasSuffix(line, name) || !strings.Contains(line, abs+"/") {
 			continue
 		}
 		var m mapping

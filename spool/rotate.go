@@ -95,7 +95,7 @@ func (s *Spool) openHead(bytes int64) (*segment, error) {
 		}
 		return nil, diskError("open segment "+g.dir, err)
 	}
-	g.src = badgerSource{g.head.db}
+	g.src = badgerSource{g.head.db, g.head.pages}
 	g.disk = diskUsage(g.dir)
 	_, g.key = s.geo.keys.current()
 	return g, nil

@@ -281,7 +281,7 @@ func (s *Spool) openSealed(g *segment) error {
 	if err != nil {
 		return errors.Join(&CorruptError{Segment: g.dir, Detail: "its keys do not add up", Err: err}, db.Close())
 	}
-	g.src = badgerSource{db}
+	g.src = badgerSource{db, pagesOf(g.dir, ".vlog")}
 	g.imu.Lock()
 	g.index = index
 	g.imu.Unlock()

@@ -104,7 +104,10 @@ type source interface {
 	Close() error
 }
 
-type badgerSource struct{ *badger.DB }
+type badgerSource struct {
+	*badger.DB
+	pages *pages // of the value log
+}
 
 func (b badgerSource) get(key []byte) (data []byte, err error) {
 	err = b.View(func(txn *badger.Txn) error {
@@ -114,6 +117,9 @@ func (b badgerSource) get(key []byte) (data []byte, err error) {
 		}
 		return err
 	})
+	if len(data) >= threshold {
+		b.pages.touch(len(data))
+	}
 	return data, err
 }
 

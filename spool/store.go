@@ -142,7 +142,8 @@ type head struct {
 	inline   int64
 	blocks   int
 
-	vlogAlloc int64 // real blocks of the value log; owned by the committer
+	pages     *pages // of the value log
+	vlogAlloc int64  // real blocks of the value log; owned by the committer
 
 	once     sync.Once
 	closed   chan struct{}
@@ -176,7 +177,7 @@ func (s *Spool) createHead(dir string, geo geometry, vlogBytes int64) (*head, er
 	if err != nil {
 		return nil, errors.Join(err, h.abandon(), os.RemoveAll(dir))
 	}
-	settle(h.vlog)
+	h.pages = settle(h.vlog)
 	settle(h.mem)
 	return h, nil
 }
@@ -328,7 +329,17 @@ func (h *head) write(s *Spool, recs []record) error {
 	if s.cfg.Synced != nil {
 		s.cfg.Synced(time.Since(began))
 	}
+	h.touch(recs)
 	return h.assertOne()
+}
+
+// touch lets go of the pages of the value log that are durable now.
+func (h *head) touch(recs []record) {
+	for i := range recs {
+		if v, _ := cost(len(recs[i].data)); v > 0 {
+			h.pages.touch(int(v))
+		}
+	}
 }
 
 // transact reports whether anything went to the value log.

@@ -92,7 +92,7 @@ func freeDisk(b *testing.B, dir string) int64 {
 }
 
 // publishAll publishes n messages, at most window of them in flight.
-func (a *Agent) publishAll(b *testing.B, n, window int, payload func(i int) []byte) {
+func (a *Agent) publishAll(b testing.TB, n, window int, payload func(i int) []byte) {
 	b.Helper()
 	c, err := client.Dial(b.Context(), a.Socket)
 	if err != nil {

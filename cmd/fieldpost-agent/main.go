@@ -2,7 +2,7 @@
 // disk, and forwards them to a hub whenever the link is up.
 //
 // Reading order: main.go (the verbs), config.go (from agent.yaml to
-// agent.Config), keyfile.go, run.go (the agent itself), socket.go (how the other verbs find
+// agent.Config), keyfile.go, memory.go, run.go (the agent itself), socket.go (how the other verbs find
 // and ask it), publish.go, negative.go, lines.go, tap.go, status.go, drain.go, link.go, hub.go;
 // spool.go (an agent or its folder), spoolshow.go, spoolexport.go, spoolremove.go.
 package main

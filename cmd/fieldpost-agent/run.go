@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -13,10 +13,6 @@ import (
 	"github.com/fieldpost/fieldpost/cmd/internal/cli"
 	"github.com/fieldpost/fieldpost/cmd/internal/conf"
 )
-
-// memoryLimit keeps the Go heap small enough for 40 MB of resident memory with
-// the mappings of the spool beside it.
-const memoryLimit = 20 << 20
 
 func runCommand() *cobra.Command {
 	return &cobra.Command{
@@ -28,9 +24,7 @@ func runCommand() *cobra.Command {
 			if err != nil {
 				return cli.Exit(cli.BadConfig, err)
 			}
-			if os.Getenv("GOMEMLIMIT") == "" {
-				debug.SetMemoryLimit(memoryLimit)
-			}
+			limitMemory()
 			cfg.Log = cli.Logger(c.ErrOrStderr(), file.Log)
 			ctx, stop := cli.Signals(c.ErrOrStderr())
 			defer stop()
@@ -45,7 +39,12 @@ func runCommand() *cobra.Command {
 			}
 			cfg.Log.Info("starting", "version", cfg.Version, "device", a.Device(), "config", origins.Files(),
 				"data_dir", cfg.DataDir, "hub", redacted(file.Hub.URLs))
-			return runError(a.Run(ctx), origins)
+			var lean sync.WaitGroup
+			lean.Go(func() { stayLean(ctx) })
+			err = a.Run(ctx)
+			stop()
+			lean.Wait()
+			return runError(err, origins)
 		},
 	}
 }

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package main
+
+// forgetProgram has no way here.
+func forgetProgram() {}
