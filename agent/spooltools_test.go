@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -130,9 +131,16 @@ func TestFolder(t *testing.T) {
 		}
 		return rec.Code, rec.Body.String()
 	}
-	epochs := func() string {
+	epochs := func() (out string) {
 		_, body := ask(false, "GET", "/v1/spool/segments", "")
-		return body
+		for dec := json.NewDecoder(strings.NewReader(body)); dec.More(); {
+			var s segmentJSON
+			if err := dec.Decode(&s); err != nil {
+				t.Fatal(err)
+			}
+			out += fmt.Sprintf("%s %s %s %s\n", s.Segment, s.State, s.Epoch, s.Ranges)
+		}
+		return out
 	}
 	before := epochs()
 	if code, body := ask(false, "GET", "/v1/spool/messages", ""); code != 200 || strings.Count(body, "\n") != 5 {

@@ -136,10 +136,13 @@ func pick(flows []wire.FlowHeld, lanes []wire.Lane) []wire.FlowHeld {
 // blocks reads what is held of a flow, in order, up to what was known when f was
 // taken.
 func (in *Inspector) blocks(ctx context.Context, f wire.FlowHeld, each func(h *wire.Header, data []byte) error) error {
+	at := visit{s: in.s}
+	defer at.leave()
 	for from := f.First; from <= f.Last; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		at.move(f.Flow, from)
 		data, err := in.s.Read(f.Flow, from)
 		if errors.Is(err, ErrEnd) {
 			return nil
@@ -160,6 +163,40 @@ func (in *Inspector) blocks(ctx context.Context, f wire.FlowHeld, each func(h *w
 		from = h.Last() + 1
 	}
 	return nil
+}
+
+// visit is the segment that is being read. One that was left is closed: while
+// it is open, its files count as memory of the process.
+type visit struct {
+	s *Spool
+	g *segment
+}
+
+// move is called before the sequence from is read.
+func (p *visit) move(f wire.Flow, from uint64) {
+	p.s.mu.RLock()
+	g, _, _ := p.s.flows[f].holder(from)
+	p.s.mu.RUnlock()
+	if g != p.g {
+		p.leave()
+		p.g = g
+	}
+}
+
+func (p *visit) leave() {
+	if p.g == nil {
+		return
+	}
+	p.s.mu.Lock()
+	i := slices.Index(p.s.open, p.g)
+	if i >= 0 {
+		p.s.open = slices.Delete(slices.Clone(p.s.open), i, i+1)
+	}
+	p.s.mu.Unlock()
+	if i >= 0 {
+		p.s.closeSealed(p.g)
+	}
+	p.g = nil
 }
 
 // peeker shows the messages of blocks.
@@ -201,6 +238,8 @@ func (p *peeker) takes(subject string) bool {
 
 // backwards shows a flow from its end.
 func (p *peeker) backwards(ctx context.Context, f wire.FlowHeld) error {
+	at := visit{s: p.in.s}
+	defer at.leave()
 	for most := f.Last; ; {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -209,6 +248,7 @@ func (p *peeker) backwards(ctx context.Context, f wire.FlowHeld) error {
 		if !ok {
 			return nil
 		}
+		at.move(f.Flow, seq)
 		data, err := p.in.s.Read(f.Flow, seq)
 		if err != nil && !errors.Is(err, ErrEnd) {
 			return err

@@ -66,7 +66,9 @@ func (in *Inspector) Verify(ctx context.Context, each func(Check) error) error {
 		s.mu.RLock()
 		parts := append([]part(nil), g.parts...)
 		s.mu.RUnlock()
-		if s.check(g, parts, &c) {
+		gone := s.check(g, parts, &c)
+		(&visit{s, g}).leave()
+		if gone {
 			continue // the hub has all of it
 		}
 		if err := each(c); err != nil {
