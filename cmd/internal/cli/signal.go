@@ -6,11 +6,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 )
 
 // Signals returns a context that ends at the first SIGINT or SIGTERM. The second
 // one ends the process at once, as a kill would: everything durable is kept.
+// The returned function may be called more than once.
 func Signals(errOut io.Writer) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ch := make(chan os.Signal, 2)
@@ -30,9 +32,9 @@ func Signals(errOut io.Writer) (context.Context, context.CancelFunc) {
 		case <-done:
 		}
 	}()
-	return ctx, func() {
+	return ctx, sync.OnceFunc(func() {
 		signal.Stop(ch)
 		close(done)
 		cancel()
-	}
+	})
 }
