@@ -92,6 +92,21 @@ func letGo(maps []mapping) {
 	}
 }
 
+// mapShared maps the first bytes of f for writing; nil if that is not possible.
+func mapShared(f *os.File, size int) []byte {
+	m, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil
+	}
+	return m
+}
+
+func unmap(m []byte) {
+	if m != nil {
+		_ = unix.Munmap(m)
+	}
+}
+
 // dropCache drops the clean pages of f from the page cache.
 func dropCache(f *os.File) { _ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) }
 

@@ -26,7 +26,7 @@ type Spool struct {
 	ids      *ids
 	lanes    [wire.NumLanes]*lane
 	keeper   *keeper
-	last     *os.File // the witness (witness.go); nil if there can be none
+	last     *lastFile // the witness (witness.go); nil if there can be none
 	updates  chan struct{}
 	grouped  func([]record) // benchmarks only: what each commit writes
 	linkUp   atomic.Bool    // as LinkUp was told
@@ -97,7 +97,7 @@ func Open(cfg Config) (*Spool, error) {
 		dropped: map[wire.Reason]uint64{}}
 	if err := s.load(); err != nil {
 		if s.last != nil {
-			s.last.Close()
+			s.last.close()
 		}
 		lock.Close()
 		return nil, fmt.Errorf("spool: open %s: %w", cfg.Dir, err)
@@ -383,7 +383,7 @@ func (s *Spool) close() error {
 		err = errors.Join(err, merr)
 	}
 	if s.last != nil {
-		s.last.Close() // never synced
+		s.last.close() // never synced
 	}
 	if err = errors.Join(err, s.lock.Close()); err != nil {
 		return fmt.Errorf("spool: close %s: %w", s.cfg.Dir, err)

@@ -5,6 +5,7 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
@@ -85,8 +86,36 @@ func (s *Spool) openLast() error {
 	if err != nil {
 		return err
 	}
-	s.last = f
-	return writeZeros(f, int64(wire.NumLanes)*witnessSlot)
+	const size = wire.NumLanes * witnessSlot
+	s.last = &lastFile{f: f}
+	if err := writeZeros(f, size); err != nil {
+		return err
+	}
+	s.last.mapped = mapShared(f, size)
+	return nil
+}
+
+// lastFile is written through a mapping where there are some: a write would set
+// the time of the file, and so put its inode into the journal of every commit.
+type lastFile struct {
+	f      *os.File
+	mapped []byte // nil: none
+}
+
+func (l *lastFile) write(data []byte, off int) {
+	if l.mapped == nil {
+		_, _ = l.f.WriteAt(data, int64(off))
+		return
+	}
+	defer func() { _ = recover() }() // the disk is gone; the commits notice it
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	copy(l.mapped[off:], data)
+}
+
+// close syncs nothing.
+func (l *lastFile) close() {
+	unmap(l.mapped)
+	l.f.Close()
 }
 
 // noteLast writes down that recs are durable in g. It is only a witness: that
@@ -100,5 +129,5 @@ func (l *lane) noteLast(g *segment, recs []record) {
 		*w = witness{flow: recs[0].flow, segment: g.num, first: recs[0].First, boot: bootID()}
 	}
 	w.last = max(w.last, recs[len(recs)-1].Last)
-	_, _ = l.s.last.WriteAt(w.append(nil), int64(l.name)*witnessSlot)
+	l.s.last.write(w.append(nil), int(l.name)*witnessSlot)
 }
