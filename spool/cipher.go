@@ -4,17 +4,13 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
-	"crypto/subtle"
 	"encoding/binary"
 	"hash/crc32"
 	"os"
 	"path/filepath"
 
-	"github.com/dgraph-io/badger/v4/fb"
 	"github.com/dgraph-io/badger/v4/pb"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/fieldpost/fieldpost/sync/wire"
 )
 
 // How Badger (v4) encrypts, for our own reader: AES in counter mode. In a log
@@ -131,81 +127,4 @@ func (c *logCipher) crypt(off int64, keyValue []byte) {
 	iv := c.iv
 	binary.BigEndian.PutUint32(iv[aes.BlockSize-4:], uint32(off))
 	cipher.NewCTR(c.block, iv[:]).XORKeyStream(keyValue, keyValue)
-}
-
-// decryptTable makes the plain bytes of an encrypted table, in place, as far as
-// its blocks are found. Each is followed by its counter block; where they are
-// tells the index at the end, or, if that is damaged, what they decrypt to.
-func decryptTable(data []byte, s secret) {
-	block, err := aes.NewCipher(s.dataKeys[dataKeyID])
-	if err != nil {
-		return
-	}
-	open := func(part []byte) {
-		if n := len(part) - aes.BlockSize; n > 0 {
-			cipher.NewCTR(block, part[n:]).XORKeyStream(part[:n], part[:n])
-		}
-	}
-	if spans, ok := tableBlocks(data, open); ok {
-		for _, r := range spans {
-			open(data[r[0]:r[1]])
-		}
-		return
-	}
-	for at := 0; at < len(data); {
-		end := blockEnd(data[at:], block)
-		if end == 0 {
-			return
-		}
-		open(data[at : at+end])
-		at += end
-	}
-}
-
-// tableBlocks reads from the index of a table where its blocks are:
-//
-//	{block}… index indexLength(4) checksum checksumLength(4)
-func tableBlocks(data []byte, open func([]byte)) (spans [][2]int, ok bool) {
-	defer func() {
-		if recover() != nil { // its checksum is right, and yet it is no index
-			spans, ok = nil, false
-		}
-	}()
-	end := len(data) - 4
-	sumLen := int(binary.BigEndian.Uint32(data[end:]))
-	var sum pb.Checksum
-	if err := proto.Unmarshal(data[end-sumLen:end], &sum); err != nil || sumLen == 0 {
-		return nil, false
-	}
-	end -= sumLen + 4
-	size := int(binary.BigEndian.Uint32(data[end:]))
-	index := append([]byte(nil), data[end-size:end]...)
-	if sum.Algo != pb.Checksum_CRC32C || uint64(crc32.Checksum(index, castagnoli)) != sum.Sum {
-		return nil, false
-	}
-	open(index)
-	list := fb.GetRootAsTableIndex(index, 0)
-	var b fb.BlockOffset
-	for i := range list.OffsetsLength() {
-		if !list.Offsets(&b, i) || int(b.Offset())+int(b.Len()) > end-size {
-			return nil, false
-		}
-		spans = append(spans, [2]int{int(b.Offset()), int(b.Offset() + b.Len())})
-	}
-	return spans, true
-}
-
-// blockEnd finds the end of the block of a table that begins with data; 0: not
-// found. A block begins with a whole key of ours.
-func blockEnd(data []byte, block cipher.Block) int {
-	want := [...]byte{0, 0, blockKeySize, 0} // nothing shared with the key before, and its length
-	var stream [aes.BlockSize]byte
-	for end := 2 * aes.BlockSize; end <= min(len(data), 4*threshold); end++ {
-		block.Encrypt(stream[:], data[end-aes.BlockSize:end])
-		subtle.XORBytes(stream[:], stream[:], data)
-		if [4]byte(stream[:]) == want && wire.Lane(stream[4]).Valid() {
-			return end
-		}
-	}
-	return 0
 }

@@ -42,6 +42,7 @@ func (l *lane) commitTo(g *group) error {
 	if err := l.write(g); err != nil {
 		return err
 	}
+	l.noteLast(g.seg, g.records)
 	l.s.publish(g)
 	return nil
 }
@@ -61,7 +62,6 @@ func (l *lane) write(g *group) error {
 	if err := g.seg.head.write(l.s, g.records); err != nil {
 		return err
 	}
-	l.noteLast(g.seg, g.records)
 	return l.s.fault("commit:publish")
 }
 

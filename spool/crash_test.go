@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"slices"
 	"strings"
 	"sync"
@@ -32,21 +33,18 @@ const crashEnv = "SPOOL_CRASH_CHILD"
 func TestMain(m *testing.M) {
 	if v := os.Getenv(crashEnv); v != "" {
 		f := strings.Split(v, "|")
+		if f[2] == "-1" {
+			stubbornChild(f[0], f[1])
+			os.Exit(0)
+		}
 		crashChild(f[0], f[1], f[2])
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
 
-// crashKeyEnv makes the spools of the crash tests encrypted.
-const crashKeyEnv = "SPOOL_CRASH_KEY"
-
 func crashConfig(dir string) Config {
-	cfg := Config{Dir: dir, MaxBytes: 256 << 20, KeepFree: -1, CommitDelay: -1, BlockBytes: 4 << 10, shape: tiny()}
-	if os.Getenv(crashKeyEnv) != "" {
-		cfg.Keys = [][]byte{testKey(9), testKey(8)}
-	}
-	return cfg
+	return Config{Dir: dir, MaxBytes: 256 << 20, KeepFree: -1, CommitDelay: -1, BlockBytes: 4 << 10, shape: tiny()}
 }
 
 func crashChild(dir, point, nth string) {
@@ -93,34 +91,94 @@ func crashChild(dir, point, nth string) {
 	say("end")
 }
 
-// crashPublish appends batches of one to three messages with unique payloads.
+// crashPublish appends batches.
 func crashPublish(s *Spool, p int, say func(string, ...any)) {
 	rng := rand.New(rand.NewPCG(uint64(os.Getpid()), uint64(p)))
 	lane := wire.Lane(p % 2)
 	for i := range 40 {
-		var ms []wire.Message
-		for k := range rng.IntN(3) + 1 {
-			name := fmt.Sprintf("%d.%d.%d.%d", os.Getpid(), p, i, k)
-			m := msg(name + " " + strings.Repeat("x", rng.IntN(40)))
-			if rng.IntN(8) == 0 { // some blocks go to the value log
-				noise := make([]byte, 8000)
-				for j := range noise {
-					noise[j] = byte('a' + rng.IntN(26))
-				}
-				m.Payload = append(m.Payload, noise...)
-				m.Payload = append(m.Payload, noise[:rng.IntN(2000)]...)
-			}
-			m.ID = name
-			ms = append(ms, m)
-		}
+		ms := crashBatch(rng, fmt.Sprintf("%d.%d.%d", os.Getpid(), p, i))
 		r, err := s.Append(context.Background(), lane, ms)
 		if err != nil {
 			say("error append %v", err)
 			return
 		}
-		for k := range ms {
-			name, _, _ := strings.Cut(string(ms[k].Payload), " ")
-			say("ack %s %d %d %s", r.Flow.Epoch, r.Flow.Lane, r.First+uint64(k), name)
+		sayAcks(r, ms, say)
+	}
+}
+
+func sayAcks(r Receipt, ms []wire.Message, say func(string, ...any)) {
+	for k := range ms {
+		name, _, _ := strings.Cut(string(ms[k].Payload), " ")
+		say("ack %s %d %d %s", r.Flow.Epoch, r.Flow.Lane, r.First+uint64(k), name)
+	}
+}
+
+// crashBatch is one to three messages with unique payloads; some of their
+// blocks go to the value log.
+func crashBatch(rng *rand.Rand, prefix string) (ms []wire.Message) {
+	for k := range rng.IntN(3) + 1 {
+		name := fmt.Sprintf("%s.%d", prefix, k)
+		m := msg(name + " " + strings.Repeat("x", rng.IntN(40)))
+		if rng.IntN(8) == 0 {
+			noise := make([]byte, 8000)
+			for j := range noise {
+				noise[j] = byte('a' + rng.IntN(26))
+			}
+			m.Payload = append(m.Payload, noise...)
+			m.Payload = append(m.Payload, noise[:rng.IntN(2000)]...)
+		}
+		m.ID = name
+		ms = append(ms, m)
+	}
+	return ms
+}
+
+// stubbornChild goes on after errors until it is told to stop.
+func stubbornChild(dir, point string) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM)
+	var out sync.Mutex
+	say := func(format string, args ...any) {
+		out.Lock()
+		defer out.Unlock()
+		fmt.Fprintf(os.Stdout, format+"\n", args...)
+	}
+	s, err := Open(crashConfig(dir))
+	if err != nil {
+		say("error open %v", err)
+		return
+	}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for p := range 3 {
+		wg.Go(func() { stubbornPublish(s, p, stop, say) })
+	}
+	if !strings.HasPrefix(point, "seal") { // what is drained is not sealed
+		wg.Go(func() { crashHub(s, stop, say) })
+	}
+	<-signals
+	close(stop)
+	wg.Wait()
+	if err := s.Close(); err != nil {
+		say("error close %v", err)
+	}
+	say("end")
+}
+
+func stubbornPublish(s *Spool, p int, stop chan struct{}, say func(string, ...any)) {
+	rng := rand.New(rand.NewPCG(uint64(os.Getpid()), uint64(p)))
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		ms := crashBatch(rng, fmt.Sprintf("%d.%d.%d", os.Getpid(), p, i))
+		if r, err := s.Append(context.Background(), wire.Lane(p%2), ms); err != nil {
+			say("error append %v", err)
+			time.Sleep(time.Millisecond) // it is the rate of the attempts that this bounds
+		} else {
+			sayAcks(r, ms, say)
 		}
 	}
 }
@@ -414,23 +472,5 @@ func TestKillInQuarantine(t *testing.T) {
 				t.Fatalf("read %v", got)
 			}
 		})
-	}
-}
-
-// TestKillEncrypted is TestKillAtEveryPoint where encryption makes a difference.
-func TestKillEncrypted(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts several processes")
-	}
-	t.Setenv(crashKeyEnv, "1")
-	for _, point := range []string{"rotate:open", "rotate:sync", "commit:vlog-sync", "commit:mem-sync", "commit:done", "seal:close", "seal:write"} {
-		dir := t.TempDir()
-		l := newLedger()
-		if !l.run(t, dir, point, 1) {
-			t.Errorf("%s was not reached", point)
-		}
-		l.check(t, dir)
-		l.run(t, dir, "commit:done", 20)
-		l.check(t, dir)
 	}
 }

@@ -68,15 +68,6 @@ func preallocate(f *os.File, size int64) error {
 	}
 }
 
-// giveBack frees the blocks of f; its length stays.
-func giveBack(f *os.File) error {
-	fi, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE|unix.FALLOC_FL_PUNCH_HOLE, 0, fi.Size())
-}
-
 // singly asks for single pages where a mapping is touched.
 func singly(maps []mapping) {
 	for _, m := range maps {

@@ -36,7 +36,7 @@
 // (how messages come in), lane.go and gather.go (how they become numbered
 // blocks), commit.go (how these become durable), memory.go (or wait for that), store.go (Badger: options,
 // files, syncs), rotate.go and reserve.go (where the next head comes from),
-// keeper.go and seal.go (how a full one is closed), read.go, segment.go (how
+// keeper.go, release.go and seal.go (how a full one is closed), read.go, segment.go (how
 // blocks are found), trim.go (how they leave), ids.go and idfile.go (retries),
 // meta.go, checked.go (small facts), then what happens after a crash:
 // spool.go (Open and Close), look.go (what is there, changing nothing),

@@ -12,7 +12,7 @@ var points = []string{
 	"commit:begin", "commit:txn", "commit:vlog-sync", // a commit, in order
 	"commit:mem-sync", "commit:publish", "commit:done", //
 	"memory:keep", "memory:spill", // a commit to memory, and its way to the disk later
-	"seal:begin", "seal:ids", "seal:close", "seal:sync", // a full head becomes a sealed segment
+	"seal:begin", "seal:ids", "seal:keep", "seal:close", "seal:sync", // a full head becomes a sealed segment
 	"seal:write", "seal:rename", "seal:done", //
 	"trim:ids", "trim:meta", "trim:rename", "trim:folder", // a drained segment leaves
 	"trim:remove", "trim:done", //

@@ -330,14 +330,14 @@ func TestVerifyFindsDamage(t *testing.T) {
 				t.Fatalf("%v, %v", segs, err)
 			}
 			hurt := filepath.Base(filepath.Dir(segs[1]))
-			tables, _ := filepath.Glob(filepath.Join(cfg.Dir, hurt, "*.sst"))
-			if len(tables) == 0 {
-				t.Fatal("no table")
+			logs, _ := filepath.Glob(filepath.Join(cfg.Dir, hurt, memName))
+			if len(logs) == 0 {
+				t.Fatal("no log")
 			}
-			data, err := os.ReadFile(tables[0])
+			data, err := os.ReadFile(logs[0])
 			if err == nil {
 				data[len(data)/2] ^= 0x55
-				err = os.WriteFile(tables[0], data, 0o600)
+				err = os.WriteFile(logs[0], data, 0o600)
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -169,13 +169,13 @@ func (s *Spool) finishHead(g *segment) {
 	} else {
 		err = s.settle(g)
 	}
-	waits := errors.Is(err, errClosing) || errors.Is(err, errNoReserve)
+	waits := needsSpace(err)
 	if err != nil && !waits && g.head != nil {
 		s.cfg.Log.Error("spool: a full segment could not be sealed; it is read as after a crash", "segment", g.dir, "error", err)
 		if err = s.repair(g); err == nil {
 			err = s.settle(g)
 		}
-		waits = errors.Is(err, errClosing) || errors.Is(err, errNoReserve)
+		waits = needsSpace(err)
 	}
 	switch {
 	case waits:
@@ -185,6 +185,11 @@ func (s *Spool) finishHead(g *segment) {
 		s.cfg.Log.Error("spool: a segment cannot be read for now; trying again", "segment", g.dir, "error", err)
 		s.keeper.later(g)
 	}
+}
+
+// needsSpace reports that something failed for want of disk space only.
+func needsSpace(err error) bool {
+	return err != nil && (errors.Is(err, errNoReserve) || errors.Is(diskError("", err), ErrDiskFull))
 }
 
 func (s *Spool) isGone(g *segment) bool {

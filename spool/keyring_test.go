@@ -144,8 +144,8 @@ func TestEncryptedDamage(t *testing.T) {
 		lost   int
 	}{
 		{sealName, remove, 0}, {keyName, remove, 0}, {keyName, flip, 0}, {keyName, half, 0},
-		{registryName, remove, 12}, {registryName, flip, 12}, {registryName, half, 12},
-		{"000001.sst", flip, 12}, {"000001.vlog", flip, 2}, {"000001.vlog", half, 2}, {"MANIFEST", remove, 12},
+		{registryName, remove, 0}, {registryName, flip, 0}, {registryName, half, 0},
+		{memName, flip, 1}, {"000001.vlog", flip, 2}, {"000001.vlog", half, 2}, {"MANIFEST", remove, 0},
 	} {
 		cfg, _, flow, want := secrets(t, testKey(1))
 		segs, err := filepath.Glob(filepath.Join(cfg.Dir, segmentPrefix+"*"))

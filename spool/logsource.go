@@ -75,7 +75,7 @@ func (src *logSource) table(file int) ([]byte, error) {
 	if data := src.tables[file]; data != nil {
 		return data, nil
 	}
-	data, _, err := readTable(filepath.Join(src.dir, src.files[file]), src.secret)
+	data, _, err := readTable(filepath.Join(src.dir, src.files[file]))
 	if err == nil {
 		src.tables[file] = data
 	}

@@ -213,10 +213,15 @@ func (s *Spool) sealLogs(g *segment) error {
 	if err != nil {
 		return err
 	}
+	if g.ends[memName] > logHeader { // a copy of it is half made, or not needed
+		if err := removeIfThere(filepath.Join(g.dir, memName+copySuffix)); err != nil {
+			return err
+		}
+	}
 	s.mu.RLock()
 	parts := slices.Clone(g.parts)
 	s.mu.RUnlock()
-	if err := s.writeSeal(g.dir, parts, true); err != nil {
+	if err := s.writeSeal(g.dir, parts); err != nil {
 		return err
 	}
 	if err := g.closeSource(); err != nil {

@@ -129,10 +129,13 @@ func (s *Spool) rewrite(g *segment, parts []part, dir string) error {
 	if err := s.copyBlocks(g, parts, h); err != nil {
 		return errors.Join(err, h.abandon())
 	}
-	if err := h.close(10 * sealTimeout); err != nil {
+	if err := h.keep(); err != nil {
+		return errors.Join(err, h.abandon())
+	}
+	if err := h.release(); err != nil {
 		return err
 	}
-	return s.writeSeal(dir, parts, false)
+	return s.writeSeal(dir, parts)
 }
 
 // copyBlocks writes the blocks of parts into h, a few at a time.

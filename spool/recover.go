@@ -186,14 +186,13 @@ func (s *Spool) repair(g *segment) error {
 	g.use.Lock()
 	defer g.use.Unlock()
 	if g.head != nil {
-		err := s.marginLeft()
-		if err == nil {
-			err = s.reserved(func() error { return g.head.close(sealTimeout) })
+		if g.head.db != nil {
+			if err := s.reserved(g.head.keep); err != nil {
+				return err // still open, and readable
+			}
 		}
-		if !errors.Is(err, errNoReserve) {
-			g.src = nil
-		}
-		if errors.Is(err, errClosing) || errors.Is(err, errNoReserve) {
+		g.src = nil
+		if err := g.head.release(); err != nil && g.head.db != nil {
 			return err
 		}
 		g.head = nil

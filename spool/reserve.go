@@ -25,10 +25,10 @@ type reserve struct {
 // plenty is free space that no neighbour fills while a segment opens or closes.
 const plenty = 96 << 20
 
-// margin is free space without which Badger neither opens nor closes anything:
-// it writes through mappings, and a neighbour that is filling the disk at full
-// speed must not arrive in between.
-const margin = 16 << 20
+// margin is free space without which no head is opened: Badger writes the first
+// bytes of its files through mappings. That a neighbour arrives in between is
+// survived (openNew), but costs memory.
+const margin = 4 << 20
 
 // marginLeft is errNoReserve if there is less.
 func (s *Spool) marginLeft() error {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
@@ -80,12 +81,19 @@ func (s *Spool) openHead(bytes int64) (*segment, error) {
 	if err := s.admitDisk(need); err != nil {
 		return nil, err
 	}
+	if wait := time.Until(s.openAfter); wait > 0 {
+		return nil, fmt.Errorf("%w: it was filled up while a segment was opened; trying again in %v", ErrDiskFull, wait.Round(time.Second))
+	}
 	s.mu.Lock()
 	s.nextSegment++
 	num := s.nextSegment
 	s.mu.Unlock()
 	g := &segment{num: num, dir: s.segmentDir(num), index: map[wire.Flow][]wire.Range{}}
 	err := s.reserved(func() (err error) { g.head, err = s.createHead(g.dir, s.geo, bytes); return err })
+	if errors.Is(err, errFilledUp) { // not too often: each costs memory
+		s.openAfter = time.Now().Add(min(time.Hour, time.Second<<s.openFaults))
+		s.openFaults = min(s.openFaults+1, 12)
+	}
 	if err == nil {
 		err = s.fault("rotate:done")
 	}

@@ -87,6 +87,8 @@ func scanSegment(keys *keyring, dir string) (*scan, error) {
 			tables = append(tables, name)
 		case isVlog(name):
 			err = sc.openVlog(name)
+		case e.IsDir():
+			sc.foreign = sc.foreign || name != blockerName && name != nextMemName
 		case isMem(name):
 			mems = append(mems, name)
 		default:
@@ -96,7 +98,10 @@ func scanSegment(keys *keyring, dir string) (*scan, error) {
 			return sc, err
 		}
 	}
-	for _, name := range mems {
+	for i, name := range mems {
+		if i > 0 && name == mems[i-1]+copySuffix && sc.ends[mems[i-1]] > logHeader {
+			continue // the crash came before the original was gone
+		}
 		if err := sc.mem(name); err != nil {
 			return sc, err
 		}
@@ -272,10 +277,10 @@ func (sc *scan) follow(r logRecord, at *spot) []byte {
 }
 
 // table looks for blocks in a table by what they begin with: its own structure
-// may be damaged.
+// may be damaged. Only the first version sealed small blocks in tables.
 func (sc *scan) table(name string) error {
 	path := filepath.Join(sc.dir, name)
-	data, bad, err := readTable(path, sc.secret)
+	data, bad, err := readTable(path)
 	if err != nil {
 		return sc.unreadable(path, err)
 	}
@@ -313,9 +318,9 @@ func userByte(data []byte, at int) byte {
 	return data[at-2]
 }
 
-// readTable returns the plain bytes of a table, without Badger. bad: some pages
-// are unreadable.
-func readTable(path string, s secret) (data []byte, bad bool, err error) {
+// readTable reads a table as it is; none was ever encrypted. bad: some pages are
+// unreadable.
+func readTable(path string) (data []byte, bad bool, err error) {
 	l, err := openLog(path, secret{})
 	if err != nil {
 		return nil, false, err
@@ -323,9 +328,6 @@ func readTable(path string, s secret) (data []byte, bad bool, err error) {
 	defer l.Close()
 	const most = 64 << 20 // far above the largest
 	data = bytes.Clone(l.at(0, int(min(l.size, most))))
-	if s.id != "" {
-		decryptTable(data, s)
-	}
 	return data, l.bad, nil
 }
 

@@ -2,15 +2,11 @@ package spool
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
-
-	"github.com/dgraph-io/badger/v4"
 
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
@@ -20,8 +16,6 @@ const (
 	sealKind    = "fieldpost-spool-seal"
 	sealVersion = 1
 	idsName     = "IDS"
-
-	sealTimeout = 3 * time.Second
 )
 
 // seal is the sidecar that says what a closed segment holds. A segment that
@@ -30,7 +24,6 @@ type seal struct {
 	Parts []sealPart `json:"parts"`
 	Files []sealFile `json:"files"`
 	Block int        `json:"block_version,omitempty"` // of the blocks; absent in the first version
-	Logs  bool       `json:"logs,omitempty"`          // a head that a crash left: our own reader opens it, not Badger
 }
 
 type sealPart struct {
@@ -70,18 +63,18 @@ func (s *Spool) sealHead(g *segment) error {
 		if err := s.step("seal:ids", func() error { return s.writeSegmentIDs(g) }); err != nil {
 			return err
 		}
-		if err := s.marginLeft(); err != nil {
+		if err := s.step("seal:keep", g.head.keep); err != nil {
 			return err // still open, and readable
 		}
-		err := s.step("seal:close", func() error { return g.head.close(sealTimeout) })
 		g.src = nil
-		if err != nil {
+		if err := s.step("seal:close", g.head.release); err != nil {
 			return err
 		}
+		g.head = nil
 		s.mu.RLock()
 		parts := slices.Clone(g.parts)
 		s.mu.RUnlock()
-		return s.writeSeal(g.dir, parts, false)
+		return s.writeSeal(g.dir, parts)
 	})
 	if err != nil {
 		return err
@@ -102,10 +95,9 @@ func (s *Spool) becomeSealed(g *segment) {
 	g.sealed, g.disk = true, n
 }
 
-// writeSeal makes everything in dir durable and then says so. logs: the logs
-// stay, and our own reader opens it.
-func (s *Spool) writeSeal(dir string, parts []part, logs bool) error {
-	for _, name := range []string{"DISCARD", "LOCK", attemptsName} { // the first holds statistics of a garbage collection that never runs
+// writeSeal makes everything in dir durable and then says so.
+func (s *Spool) writeSeal(dir string, parts []part) error {
+	for _, name := range []string{"DISCARD", "LOCK", attemptsName, blockerName, nextMemName} { // the first holds statistics of a garbage collection that never runs
 		if err := removeIfThere(filepath.Join(dir, name)); err != nil {
 			return err
 		}
@@ -117,10 +109,7 @@ func (s *Spool) writeSeal(dir string, parts []part, logs bool) error {
 	if err != nil {
 		return err
 	}
-	sl := seal{Files: files, Block: wire.Version, Logs: logs}
-	if !logs && slices.ContainsFunc(files, func(f sealFile) bool { return isMem(f.Name) }) {
-		return fmt.Errorf("a write-ahead log was left behind in %s, which is closed", dir)
-	}
+	sl := seal{Files: files, Block: wire.Version}
 	for _, p := range parts {
 		sp := sealPart{Flow: p.flow, Blocks: p.blocks, Bytes: p.bytes, Oldest: p.oldest, Newest: p.newest, Base: p.base}
 		if p.ttl.n > 0 {
@@ -269,23 +258,7 @@ func (s *Spool) openSealed(g *segment) error {
 	if err != nil {
 		return err
 	}
-	if sl.Logs {
-		return s.step("read:open", func() error { return s.openLogs(g, parts) })
-	}
-	var db *badger.DB
-	err = s.step("read:open", func() (err error) { db, err = s.geo.geometryOf(g.dir).openReadOnly(g.dir); return err })
-	if err != nil {
-		return &CorruptError{Segment: g.dir, Detail: "it does not open", Err: err}
-	}
-	index, err := indexOf(db, parts)
-	if err != nil {
-		return errors.Join(&CorruptError{Segment: g.dir, Detail: "its keys do not add up", Err: err}, db.Close())
-	}
-	g.src = badgerSource{db, pagesOf(g.dir, ".vlog")}
-	g.imu.Lock()
-	g.index = index
-	g.imu.Unlock()
-	return nil
+	return s.step("read:open", func() error { return s.openLogs(g, parts) })
 }
 
 // closeSource closes a segment that is not a head. use is held exclusively.
@@ -299,34 +272,4 @@ func (g *segment) closeSource() error {
 		return nil
 	}
 	return src.Close()
-}
-
-// indexOf lists the blocks in db, and makes sure that they are exactly the
-// parts: a shortened table or log would otherwise pass for a smaller segment.
-// Blocks outside the parts are left out: their commit failed, and a void of a
-// later segment covers them.
-func indexOf(db *badger.DB, parts []part) (map[wire.Flow][]wire.Range, error) {
-	index, found := map[wire.Flow][]wire.Range{}, map[wire.Flow]*part{}
-	err := readKeys(db, func(f wire.Flow, r wire.Range, _ uint64) error {
-		p := partOf(parts, f)
-		if p == nil || !p.ranges.Contains(r) {
-			return nil
-		}
-		if found[f] == nil {
-			found[f] = &part{}
-		}
-		found[f].extend(r)
-		index[f] = append(index[f], r)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range parts {
-		got := found[p.flow]
-		if len(p.ranges) > 0 && (got == nil || !slices.Equal(got.ranges, p.ranges)) {
-			return nil, fmt.Errorf("%s: %d blocks found where %d hold %s", p.flow, len(index[p.flow]), p.blocks, p.ranges)
-		}
-	}
-	return index, nil
 }

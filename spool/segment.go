@@ -214,25 +214,6 @@ func checkBlock(f wire.Flow, r wire.Range, data []byte) (wire.Header, error) {
 	return h, nil
 }
 
-// readKeys lists the blocks of an open database in key order, with the version
-// that tells the transactions apart.
-func readKeys(db *badger.DB, each func(f wire.Flow, r wire.Range, version uint64) error) error {
-	return db.View(func(txn *badger.Txn) error {
-		it := txn.NewIterator(badger.IteratorOptions{})
-		defer it.Close()
-		for it.Rewind(); it.Valid(); it.Next() {
-			f, r, err := parseKey(it.Item().Key())
-			if err == nil {
-				err = each(f, r, it.Item().Version())
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
 // lowest returns the lowest sequence ≥ from that is in rs.
 func lowest(rs wire.Ranges, from uint64) (uint64, bool) {
 	for _, r := range rs {

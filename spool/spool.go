@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
@@ -34,10 +35,13 @@ type Spool struct {
 	codec   codec
 	dropLog dropLog
 
-	epochMu  sync.Mutex // one epoch is begun at a time; comes before metaMu
-	once     sync.Once  // Close
-	openMu   sync.Mutex // one head is opened at a time; comes before mu
-	alterMu  sync.Mutex // one step of the removals at a time; comes before metaMu
+	epochMu    sync.Mutex // one epoch is begun at a time; comes before metaMu
+	once       sync.Once  // Close
+	openMu     sync.Mutex // one head is opened at a time; comes before mu
+	alterMu    sync.Mutex // one step of the removals at a time; comes before metaMu
+	openAfter  time.Time  // no head is opened before; guarded by openMu
+	openFaults int        // guarded by openMu
+
 	metaMu   sync.Mutex // one meta file is written at a time; comes before mu
 	expireMu sync.Mutex // one look for what has expired at a time; comes before alterMu
 	repairMu sync.Mutex // one segment is put aside at a time; comes before use and mu

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -96,15 +95,6 @@ func (g geometry) options(dir string, key []byte) badger.Options {
 	return opt
 }
 
-// openReadOnly opens a closed segment without changing anything in it.
-func (g geometry) openReadOnly(dir string) (*badger.DB, error) {
-	s, err := g.keys.of(dir)
-	if err != nil {
-		return nil, err
-	}
-	return badger.Open(g.options(dir, s.key).WithReadOnly(true))
-}
-
 // key is lane, epoch, first and last sequence: what a block covers is known
 // without reading it, and the blocks of a flow stand in order.
 const keySize = 1 + 8 + 8 + 8
@@ -144,10 +134,6 @@ type head struct {
 
 	pages     *pages // of the value log
 	vlogAlloc int64  // real blocks of the value log; owned by the committer
-
-	once     sync.Once
-	closed   chan struct{}
-	closeErr error // after closed
 }
 
 // createHead makes a new database in dir, which does not exist yet, and gives
@@ -182,6 +168,10 @@ func (s *Spool) createHead(dir string, geo geometry, vlogBytes int64) (*head, er
 	return h, nil
 }
 
+// errFilledUp means that the disk became full while Badger was opening. What it
+// had begun cannot be closed: it stays in memory, about a megabyte.
+var errFilledUp = errors.New("the disk was filled up while a segment was opened")
+
 // openNew opens a new database. Its files have no blocks yet when Badger writes
 // their first bytes through a mapping: a disk that became full this very moment
 // is an error here, not the end of the process.
@@ -189,7 +179,7 @@ func openNew(opt badger.Options) (db *badger.DB, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
-			db, err = nil, fmt.Errorf("%w: %v", syscall.ENOSPC, p)
+			db, err = nil, fmt.Errorf("%w: %w: %v", errFilledUp, syscall.ENOSPC, p)
 		}
 	}()
 	if db, err = badger.Open(opt); err != nil {
@@ -200,10 +190,13 @@ func openNew(opt badger.Options) (db *badger.DB, err error) {
 
 // prepare opens our descriptors and preallocates both files.
 func (h *head) prepare(vlogBytes int64) (err error) {
+	if err = h.block(); err != nil {
+		return err
+	}
 	if h.vlog, err = os.OpenFile(filepath.Join(h.dir, "000001.vlog"), os.O_RDWR, 0); err != nil {
 		return err
 	}
-	if h.mem, err = os.OpenFile(filepath.Join(h.dir, "00001.mem"), os.O_RDWR, 0); err != nil {
+	if h.mem, err = os.OpenFile(filepath.Join(h.dir, memName), os.O_RDWR, 0); err != nil {
 		return err
 	}
 	if err = preallocate(h.mem, h.geo.memTable+64<<10); err != nil {
@@ -238,6 +231,9 @@ func syncFiles(dir string) error {
 		return err
 	}
 	for _, e := range entries {
+		if e.IsDir() {
+			continue // empty
+		}
 		if err := syncPath(filepath.Join(dir, e.Name())); err != nil {
 			return err
 		}
@@ -269,29 +265,6 @@ func (h *head) room(bytes int64, n int) bool {
 		return false
 	}
 	return h.vlogUsed+bytes <= h.geo.bytes || h.vlogUsed == 0 && h.blocks == 0
-}
-
-// geometryOf is a shape that holds what is in dir, whatever the configuration
-// was when it was written.
-func (g geometry) geometryOf(dir string) geometry {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return g // the open will say so
-	}
-	for _, e := range entries {
-		fi, err := e.Info()
-		switch {
-		case err != nil:
-		case isMem(e.Name()):
-			g.memTable = max(g.memTable, fi.Size()/2)
-		case isVlog(e.Name()):
-			g.vlogFile = max(g.vlogFile, fi.Size())
-		case isTable(e.Name()):
-			g.memTable = max(g.memTable, fi.Size())
-		}
-	}
-	g.vlogFile = min(g.vlogFile, 1<<30-1)
-	return g
 }
 
 // halfFull reports that it is time to open the next head.
@@ -366,7 +339,7 @@ func (h *head) transact(recs []record) (big bool, err error) {
 // assertOne makes sure that Badger has not begun a second log of either kind:
 // our syncs would miss it.
 func (h *head) assertOne() error {
-	for _, name := range []string{"00002.mem", "000002.vlog"} {
+	for _, name := range []string{nextMemName, "000002.vlog"} {
 		if _, err := os.Lstat(filepath.Join(h.dir, name)); err == nil {
 			return fmt.Errorf("badger began %s in %s; the bounds of a segment are wrong", name, h.dir)
 		}
@@ -374,45 +347,7 @@ func (h *head) assertOne() error {
 	return nil
 }
 
-// errClosing means that Badger has not closed yet: it retries for ever while it
-// cannot write its table. What is in the logs stays there meanwhile.
-var errClosing = errors.New("the database is still closing")
-
-// close flushes and closes the database and our descriptors. After errClosing
-// it may be called again.
-func (h *head) close(limit time.Duration) error {
-	h.once.Do(func() {
-		h.closeFiles()
-		h.closed = make(chan struct{})
-		go func() {
-			defer close(h.closed)
-			if h.db != nil {
-				h.closeErr = h.db.Close()
-			}
-		}()
-	})
-	t := time.NewTimer(limit)
-	defer t.Stop()
-	select {
-	case <-h.closed:
-		return h.closeErr
-	case <-t.C:
-		return errClosing
-	}
-}
-
-// abandon closes a head whose content does not matter.
-func (h *head) abandon() error { return h.close(sealTimeout) }
-
-func (h *head) closeFiles() {
-	for _, f := range []*os.File{h.vlog, h.mem} {
-		if f != nil {
-			f.Close() // only ever used for fsync; nothing is buffered
-		}
-	}
-}
-
 // isTable, isLog: the files of a segment by kind.
 func isTable(name string) bool { return strings.HasSuffix(name, ".sst") }
 func isVlog(name string) bool  { return strings.HasSuffix(name, ".vlog") }
-func isMem(name string) bool   { return strings.HasSuffix(name, ".mem") }
+func isMem(name string) bool   { return strings.HasSuffix(strings.TrimSuffix(name, copySuffix), ".mem") }

@@ -177,8 +177,8 @@ func (s *Spool) discard(g *segment) error {
 	return err
 }
 
-// closeDrained closes a segment whose content does not matter any more. Badger
-// writes the table of a head all the same; the space for it is given back first.
+// closeDrained closes a segment whose content does not matter any more. It needs
+// no disk space.
 func (s *Spool) closeDrained(g *segment) error {
 	if g.head == nil {
 		return g.closeSource()
@@ -189,9 +189,6 @@ func (s *Spool) closeDrained(g *segment) error {
 	}
 	if err := syncDir(g.dir); err != nil {
 		return err
-	}
-	if f := g.head.vlog; f != nil {
-		_ = giveBack(f) // only an attempt to make room
 	}
 	if err := g.head.abandon(); err != nil {
 		return err
@@ -292,12 +289,10 @@ func (s *Spool) deliveredInside(f wire.Flow, seq uint64) (bool, error) {
 	received := fl.received.Contains(one.Range)
 	c := change{s: s, known: known, blind: true}
 	for _, n := range fl.noted.within(one.Range) {
-		st := n.is
-		if received { // as it was handed out
-			st = n.sent
-		}
-		for why := range c.counted(fl, n, st) {
-			return false, removedError(f, seq, why)
+		for why := range c.counted(fl, n) {
+			if !received || n.sent {
+				return false, removedError(f, seq, why)
+			}
 		}
 	}
 	return received, nil
