@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
@@ -198,8 +199,13 @@ func (l *lane) queued() (n int, enough, closing bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n = len(l.queue)
-	return n, n > 0 && (l.bytes >= l.s.cfg.BlockBytes || n >= l.enough), l.closing
+	all := n >= l.enough && l.s.cfg.CommitDelay <= cohortDelay
+	return n, n > 0 && (l.bytes >= l.s.cfg.BlockBytes || all), l.closing
 }
+
+// cohortDelay is the longest CommitDelay that ends when everybody is back. A
+// longer one was asked for: it brings together what comes one by one.
+const cohortDelay = 10 * time.Millisecond
 
 // waiting is the size of the queue.
 func (l *lane) waiting() int {

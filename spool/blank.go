@@ -188,24 +188,20 @@ func (s *Spool) handOut(f wire.Flow, r wire.Range, seq uint64, data []byte) ([]b
 	}
 	err = s.alter(func(c *change) {
 		fl = s.flow(f)
-		c.judge(fl, fs, at, true)
+		if r, ok := c.now(fl).gone.around(seq, r); ok {
+			c.judge(fl, fs, r, at, true)
+		}
 		stale = c.stale
 	})
 	if err != nil || stale {
 		return nil, err
 	}
 	s.mu.RLock()
-	gone, noted := fl.gone.within(r), fl.noted.within(r)
+	r, ok := fl.gone.around(seq, r)
+	noted := fl.noted.within(r)
 	s.mu.RUnlock()
-	if _, ok := gone.holds(seq); ok {
+	if !ok {
 		return nil, nil
-	}
-	for _, g := range gone { // the piece around seq
-		if g.Last < seq {
-			r.First = max(r.First, g.Last+1)
-		} else if g.First > seq {
-			r.Last = min(r.Last, g.First-1)
-		}
 	}
 	return s.blank(data, fs, r, noted)
 }
@@ -214,8 +210,8 @@ func (s *Spool) handOut(f wire.Flow, r wire.Range, seq uint64, data []byte) ([]b
 func (s *Spool) blank(data []byte, fs *facts, r wire.Range, noted notes) (out []byte, err error) {
 	removed := map[uint64]wire.Reason{}
 	for _, n := range noted.within(r) {
-		fs.each(n.Range, n.at, n.rules, func(r wire.Range, why wire.Reason) {
-			for seq := r.First; why != 0 && seq <= r.Last; seq++ {
+		fs.each(n.Range, n.is, func(r wire.Range, why wire.Reason) {
+			for seq := r.First; seq <= r.Last; seq++ {
 				removed[seq] = why
 			}
 		})

@@ -61,7 +61,7 @@ type metaClock struct {
 // since. A run that left nothing was the first, or wrote no such thing yet.
 func (c *spoolClock) begin(last metaClock) {
 	c.start, c.wall = c.host.elapsed(), c.host.wall().UnixMilli()
-	c.base = last.At + c.gap(last).Milliseconds()
+	c.base = max(1, last.At+c.gap(last).Milliseconds()) // 0 stands for never
 }
 
 // gap is the time since last, as far as it can be told.

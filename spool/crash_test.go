@@ -43,8 +43,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// crashKeyEnv makes the spools of the crash tests encrypted.
+const crashKeyEnv = "SPOOL_CRASH_KEY"
+
 func crashConfig(dir string) Config {
-	return Config{Dir: dir, MaxBytes: 256 << 20, KeepFree: -1, CommitDelay: -1, BlockBytes: 4 << 10, shape: tiny()}
+	cfg := Config{Dir: dir, MaxBytes: 256 << 20, KeepFree: -1, CommitDelay: -1, BlockBytes: 4 << 10, shape: tiny()}
+	if os.Getenv(crashKeyEnv) != "" {
+		cfg.Keys = [][]byte{testKey(9), testKey(8)}
+	}
+	return cfg
 }
 
 func crashChild(dir, point, nth string) {
@@ -472,5 +479,23 @@ func TestKillInQuarantine(t *testing.T) {
 				t.Fatalf("read %v", got)
 			}
 		})
+	}
+}
+
+// TestKillEncrypted is TestKillAtEveryPoint where encryption makes a difference.
+func TestKillEncrypted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts several processes")
+	}
+	t.Setenv(crashKeyEnv, "1")
+	for _, point := range []string{"rotate:open", "rotate:sync", "commit:vlog-sync", "commit:mem-sync", "commit:done", "seal:close", "seal:write"} {
+		dir := t.TempDir()
+		l := newLedger()
+		if !l.run(t, dir, point, 1) {
+			t.Errorf("%s was not reached", point)
+		}
+		l.check(t, dir)
+		l.run(t, dir, "commit:done", 20)
+		l.check(t, dir)
 	}
 }

@@ -72,6 +72,22 @@ func (s goneSet) missing(r wire.Range) (out wire.Ranges) {
 	return append(out, r)
 }
 
+// around returns the part of r around seq of which nothing is in the set; ok is
+// false if seq is.
+func (s goneSet) around(seq uint64, r wire.Range) (piece wire.Range, ok bool) {
+	for _, g := range s.within(r) {
+		switch {
+		case g.Last < seq:
+			r.First = g.Last + 1
+		case g.First > seq:
+			return wire.Range{First: r.First, Last: g.First - 1}, true
+		default:
+			return r, false
+		}
+	}
+	return r, true
+}
+
 // within returns the parts of the set that lie in r.
 func (s goneSet) within(r wire.Range) (out goneSet) {
 	for i := s.search(r.First); i < len(s) && s[i].First <= r.Last; i++ {

@@ -56,10 +56,14 @@ type metaGone struct {
 
 type metaNote struct {
 	Seq     [2]uint64 `json:"seq"`
-	At      int64     `json:"at"`
-	Rules   uint64    `json:"rules,omitempty"`
-	Sent    bool      `json:"sent,omitempty"`
+	Is      metaState `json:"is"`
+	Sent    metaState `json:"sent,omitzero"`
 	Removed uint64    `json:"removed"`
+}
+
+type metaState struct {
+	At    int64  `json:"at"`
+	Rules uint64 `json:"rules,omitempty"`
 }
 
 func (s *Spool) metaPath() string { return filepath.Join(s.cfg.Dir, metaName) }
@@ -196,7 +200,7 @@ func (ml *metaLane) removals() (out removals) {
 		out.gone = append(out.gone, goneRange{wire.Range{First: g.Seq[0], Last: g.Seq[1]}, g.Reason, g.Final})
 	}
 	for _, n := range ml.Notes {
-		out.noted = append(out.noted, note{wire.Range{First: n.Seq[0], Last: n.Seq[1]}, n.At, n.Rules, n.Sent, n.Removed})
+		out.noted = append(out.noted, note{wire.Range{First: n.Seq[0], Last: n.Seq[1]}, state{n.Is.At, n.Is.Rules}, state{n.Sent.At, n.Sent.Rules}, n.Removed})
 	}
 	return out
 }
@@ -206,7 +210,7 @@ func (ml *metaLane) note(rs *removals) {
 		ml.Gone = append(ml.Gone, metaGone{[2]uint64{g.First, g.Last}, g.reason, g.final})
 	}
 	for _, n := range rs.noted {
-		ml.Notes = append(ml.Notes, metaNote{[2]uint64{n.First, n.Last}, n.at, n.rules, n.sent, n.n})
+		ml.Notes = append(ml.Notes, metaNote{[2]uint64{n.First, n.Last}, metaState{n.is.at, n.is.rules}, metaState{n.sent.at, n.sent.rules}, n.n})
 	}
 }
 

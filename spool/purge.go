@@ -169,7 +169,7 @@ func (s *Spool) purgeBySubject(filter string, upto []flowUpto) (uint64, error) {
 		if b := c.book(); len(b.rules) < maxRules {
 			b.last++
 			id = b.last
-			b.rules = append(b.rules, rule{ID: id, Filter: filter, Upto: upto})
+			b.rules = append(b.rules, rule{ID: id, At: s.time.now(), Filter: filter, Upto: upto})
 		}
 	})
 	if err != nil {
@@ -222,7 +222,7 @@ func (s *Spool) judgeAll(fs []*facts, at int64) (n uint64, err error) {
 		before := c.total()
 		for _, f := range fs {
 			if fl := s.flows[f.flow]; fl != nil {
-				c.judge(fl, f, at, false)
+				c.judge(fl, f, f.Range, at, false)
 			}
 		}
 		n = uint64(max(0, c.total()-before))

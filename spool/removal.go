@@ -139,19 +139,31 @@ func (c *change) dropped() map[wire.Reason]uint64 {
 func (c *change) remove(fl *flowState, r wire.Range, why wire.Reason) (n uint64) {
 	for _, open := range fl.received.Missing(r) {
 		for _, m := range c.now(fl).gone.missing(open) {
-			n += c.replace(fl, m, goneRange{Range: m, reason: why})
+			n += c.replace(fl, goneRange{Range: m, reason: why})
 		}
 	}
 	return n
 }
 
 // replace makes g of what was maybe noted of its range, and returns how many
-// messages that removes.
-func (c *change) replace(fl *flowState, r wire.Range, g goneRange) uint64 {
-	n := g.Len() - c.unnote(fl, r)
+// messages that removes. What was handed out as a blank stays what it was: the
+// hub may have it.
+func (c *change) replace(fl *flowState, g goneRange) uint64 {
+	var told goneSet
+	for _, o := range c.now(fl).noted.within(g.Range) {
+		for _, f := range c.looked(fl, o) {
+			told = append(told, toldOf(f, notes{o})...)
+		}
+	}
+	n := g.Len() - c.unnote(fl, g.Range)
 	to := c.of(fl)
 	to.gone = to.gone.put(g)
 	c.count[g.reason] += int64(g.Len())
+	for _, b := range told {
+		to.gone = to.gone.put(b)
+		c.count[g.reason] -= int64(b.Len())
+		c.count[b.reason] += int64(b.Len())
+	}
 	return n
 }
 
@@ -159,7 +171,7 @@ func (c *change) replace(fl *flowState, r wire.Range, g goneRange) uint64 {
 func (c *change) unnote(fl *flowState, r wire.Range) (n uint64) {
 	old := c.now(fl).noted.within(r)
 	for _, o := range old {
-		for why, k := range c.counted(fl, o) {
+		for why, k := range c.counted(fl, o, o.is) {
 			c.count[why] -= int64(k)
 			n += k
 		}
@@ -169,12 +181,21 @@ func (c *change) unnote(fl *flowState, r wire.Range) (n uint64) {
 	return n
 }
 
-// counted is what a note counts.
-func (c *change) counted(fl *flowState, n note) tally {
-	t, left := tally{}, wire.Ranges{n.Range}
+// counted is what is removed of the range of a note in some state.
+func (c *change) counted(fl *flowState, n note, st state) tally {
+	t := tally{}
+	for _, f := range c.looked(fl, n) {
+		f.tally(t, n.Range, st)
+	}
+	return t
+}
+
+// looked is the facts about the range of a note, as far as they are known.
+func (c *change) looked(fl *flowState, n note) (out []*facts) {
+	left := wire.Ranges{n.Range}
 	for _, f := range c.known {
-		if f.flow == fl.Flow && f.rules >= n.rules && f.First <= n.Last && f.Last >= n.First {
-			f.tally(t, n.Range, n.at, n.rules)
+		if f.flow == fl.Flow && f.rules >= n.is.rules && left.Overlaps(f.Range) {
+			out = append(out, f)
 			left = subtract(left, wire.Ranges{f.Range})
 		}
 	}
@@ -183,7 +204,7 @@ func (c *change) counted(fl *flowState, n note) tally {
 			c.lacks = append(c.lacks, span{fl.Flow, r})
 		}
 	}
-	return t
+	return out
 }
 
 // stored takes back what the hub has although it was removed: it was on its way
@@ -198,11 +219,28 @@ func (c *change) stored(fl *flowState) {
 			}
 		}
 		for _, n := range c.now(fl).noted.within(r) {
-			if !n.sent {
-				c.unnote(fl, n.Range)
-			}
+			c.delivered(fl, n)
 		}
 	}
+}
+
+// delivered: the hub has the range of a note as it was handed out. What was
+// removed since is delivered after all.
+func (c *change) delivered(fl *flowState, n note) {
+	if n.is == n.sent {
+		return
+	}
+	c.unnote(fl, n.Range)
+	if n.sent == (state{}) {
+		return
+	}
+	n.is, n.n = n.sent, 0
+	for why, k := range c.counted(fl, n, n.is) {
+		c.count[why] += int64(k)
+		n.n += k
+	}
+	to := c.of(fl)
+	to.noted = to.noted.put(n)
 }
 
 // disputed reports whether the hub has something that counts as removed, and
@@ -214,7 +252,7 @@ func (fl *flowState) disputed() bool {
 				return true
 			}
 		}
-		if slices.ContainsFunc(fl.noted.within(r), func(n note) bool { return !n.sent }) {
+		if slices.ContainsFunc(fl.noted.within(r), func(n note) bool { return n.is != n.sent }) {
 			return true
 		}
 	}

@@ -17,6 +17,7 @@ import (
 // subject matches.
 type rule struct {
 	ID     uint64     `json:"id"`
+	At     int64      `json:"at"` // spool clock
 	Filter string     `json:"filter"`
 	Upto   []flowUpto `json:"upto"`
 	Done   bool       `json:"done"` // applied to everything that is held
@@ -64,9 +65,10 @@ type facts struct {
 
 // factRun is neighbours that are alike.
 type factRun struct {
-	n    uint64
-	ttl  int64  // milliseconds; 0: none
-	rule uint64 // the first that takes them; 0: none
+	n      uint64
+	ttl    int64  // milliseconds; 0: none
+	rule   uint64 // the first that takes them; 0: none
+	purged int64  // spool clock: when that was
 }
 
 // factsOf looks at a decoded block.
@@ -75,7 +77,7 @@ func (b *ruleBook) factsOf(blk *wire.Block, born int64) *facts {
 	bySubject := map[string][]*rule{}
 	for i := range blk.Messages {
 		m := &blk.Messages[i]
-		run := factRun{1, m.TTL, 0}
+		run := factRun{n: 1, ttl: m.TTL}
 		if len(b.rules) > 0 {
 			takes, known := bySubject[m.Subject]
 			if !known {
@@ -88,7 +90,7 @@ func (b *ruleBook) factsOf(blk *wire.Block, born int64) *facts {
 			}
 			for _, r := range takes {
 				if r.upto(blk.Flow) >= blk.First+uint64(i) {
-					run.rule = r.ID
+					run.rule, run.purged = r.ID, r.At
 					break
 				}
 			}
@@ -105,25 +107,39 @@ func (b *ruleBook) factsOf(blk *wire.Block, born int64) *facts {
 	return f
 }
 
-// verdict is why a message is removed by the clock and the rules up to some id;
-// 0: it is not.
-func (f *facts) verdict(run factRun, at int64, upto uint64) wire.Reason {
+// state is how far clock and rules were applied: the clock, and the rules up to
+// some id. The zero value is not at all.
+type state struct {
+	at    int64
+	rules uint64
+}
+
+// verdict is why a message is removed in that state; 0: it is not. Of two reasons
+// the one that came first counts, so that a verdict never changes any more.
+func (f *facts) verdict(run factRun, st state) wire.Reason {
+	if st == (state{}) {
+		return 0
+	}
+	expired := run.ttl > 0 && f.born+run.ttl <= st.at
+	purged := run.rule > 0 && run.rule <= st.rules
 	switch {
-	case run.ttl > 0 && f.born+run.ttl <= at:
+	case expired && (!purged || f.born+run.ttl <= run.purged):
 		return wire.ReasonTTL
-	case run.rule > 0 && run.rule <= upto:
+	case purged:
 		return wire.ReasonPurge
 	}
 	return 0
 }
 
-// each calls do for the runs in r, each with its verdict.
-func (f *facts) each(r wire.Range, at int64, upto uint64, do func(r wire.Range, why wire.Reason)) {
+// each calls do for the runs in r that are removed in that state.
+func (f *facts) each(r wire.Range, st state, do func(r wire.Range, why wire.Reason)) {
 	first := f.First
 	for _, run := range f.runs {
 		last := first + run.n - 1
 		if first <= r.Last && last >= r.First {
-			do(wire.Range{First: max(first, r.First), Last: min(last, r.Last)}, f.verdict(run, at, upto))
+			if why := f.verdict(run, st); why != 0 {
+				do(wire.Range{First: max(first, r.First), Last: min(last, r.Last)}, why)
+			}
 		}
 		first = last + 1
 	}
@@ -142,25 +158,19 @@ func (f *facts) due(at int64) (next int64) {
 // tally is how many messages are removed for which reason.
 type tally map[wire.Reason]uint64
 
-func (f *facts) tally(into tally, r wire.Range, at int64, upto uint64) {
-	f.each(r, at, upto, func(r wire.Range, why wire.Reason) {
-		if why != 0 {
-			into[why] += r.Len()
-		}
-	})
+func (f *facts) tally(into tally, r wire.Range, st state) {
+	f.each(r, st, func(r wire.Range, why wire.Reason) { into[why] += r.Len() })
 }
 
-// note says that a range was judged: by the clock at some time and by the rules
-// up to some id. What these remove is counted.
+// note says in which state a range was judged. What that removes is counted.
 type note struct {
 	wire.Range
-	at    int64
-	rules uint64
-	sent  bool   // handed out so; before, the hub can only have all of it
-	n     uint64 // removed; an estimate once the range was split
+	is   state
+	sent state  // in which it was handed out the last time; zero: whole, if at all
+	n    uint64 // removed; an estimate once the range was split
 }
 
-func (n note) like(o note) bool { return n.at == o.at && n.rules == o.rules && n.sent == o.sent }
+func (n note) like(o note) bool { return n.is == o.is && n.sent == o.sent }
 
 // part is what the note says of r.
 func (n note) part(r wire.Range) note {
@@ -227,62 +237,88 @@ func (c *change) notesOf(fl *flowState) notes {
 	return fl.removals.noted
 }
 
-// judge applies clock and rules to a block: counts what they remove, and lets
-// go of the block, or of a part of it, if nothing is left. send: it is about to
-// be handed out so. What was handed out before is judged anew only then.
-func (c *change) judge(fl *flowState, f *facts, at int64, send bool) {
-	for _, open := range fl.received.Missing(f.Range) {
+// judge applies clock and rules to the part in of a block: counts what they
+// remove, and lets go of the part if nothing is left. send: it is about to be
+// handed out so.
+func (c *change) judge(fl *flowState, f *facts, in wire.Range, at int64, send bool) {
+	for _, open := range fl.received.Missing(in) {
 		for _, m := range c.now(fl).gone.missing(open) {
-			left := wire.Ranges{m}
-			if !send {
-				for _, n := range c.now(fl).noted.within(m) {
-					if n.sent {
-						left = subtract(left, wire.Ranges{n.Range})
-					}
-				}
-			}
-			for _, r := range left {
-				c.judgePart(fl, f, r, at, send)
-			}
+			c.judgePart(fl, f, m, state{at, f.rules}, send)
 		}
 	}
 }
 
 // judgePart is judge for a range that is neither received nor gone.
-func (c *change) judgePart(fl *flowState, f *facts, r wire.Range, at int64, send bool) {
-	was, is := tally{}, tally{}
-	sent := true
-	for _, n := range c.now(fl).noted.within(r) {
-		if n.rules > f.rules {
+func (c *change) judgePart(fl *flowState, f *facts, r wire.Range, to state, send bool) {
+	was, is, told := tally{}, tally{}, tally{}
+	old := c.now(fl).noted.within(r)
+	for _, n := range old {
+		if n.is.rules > to.rules {
 			c.stale = true // judged by newer rules meanwhile
 			return
 		}
-		f.tally(was, n.Range, n.at, n.rules)
-		sent, at = sent && n.sent, max(at, n.at)
+		f.tally(was, n.Range, n.is)
+		f.tally(told, n.Range, n.sent)
+		to.at = max(to.at, n.is.at)
 	}
-	f.tally(is, r, at, f.rules)
-	total := uint64(0)
-	for _, k := range is {
-		total += k
-	}
-	if maps.Equal(was, is) && (sent || !send) {
+	f.tally(is, r, to)
+	if maps.Equal(was, is) && (!send || maps.Equal(told, is)) {
 		return // verdicts only ever grow: these are the same
 	}
+	total := uint64(0)
 	for why, k := range is {
 		c.count[why] += int64(k)
+		total += k
 	}
 	for why, k := range was {
 		c.count[why] -= int64(k)
 	}
-	to := c.of(fl)
-	to.noted = to.noted.without(r)
+	rs := c.of(fl)
 	if len(is) == 1 && total == r.Len() {
+		var whole goneSet
 		for why := range is {
-			to.gone = to.gone.put(goneRange{Range: r, reason: why, final: send})
+			whole = append(whole, goneRange{Range: r, reason: why, final: send})
+		}
+		if !send {
+			whole = append(whole, toldOf(f, old)...)
+		}
+		rs.noted = rs.noted.without(r)
+		for _, g := range whole {
+			rs.gone = rs.gone.put(g)
 		}
 		return
 	}
-	to.noted = to.noted.put(note{Range: r, at: at, rules: f.rules, sent: send, n: total})
+	left := wire.Ranges{r}
+	for _, n := range old {
+		left = subtract(left, wire.Ranges{n.Range})
+		n.is = to
+		c.note(fl, f, n, send)
+	}
+	for _, l := range left {
+		c.note(fl, f, note{Range: l, is: to}, send)
+	}
+}
+
+// note replaces what is noted of n's range.
+func (c *change) note(fl *flowState, f *facts, n note, send bool) {
+	if send {
+		n.sent = n.is
+	}
+	t := tally{}
+	f.tally(t, n.Range, n.is)
+	n.n = t[wire.ReasonTTL] + t[wire.ReasonPurge]
+	rs := c.of(fl)
+	rs.noted = rs.noted.put(n)
+}
+
+// toldOf is what was handed out as blank.
+func toldOf(f *facts, ns notes) (out goneSet) {
+	for _, n := range ns {
+		f.each(n.Range, n.sent, func(r wire.Range, why wire.Reason) {
+			out = append(out, goneRange{r, why, true})
+		})
+	}
+	return out
 }
 
 // finish: r leaves the disk, the hub has all of it. Which of its messages were

@@ -289,10 +289,12 @@ func (s *Spool) deliveredInside(f wire.Flow, seq uint64) (bool, error) {
 	received := fl.received.Contains(one.Range)
 	c := change{s: s, known: known, blind: true}
 	for _, n := range fl.noted.within(one.Range) {
-		for why := range c.counted(fl, n) {
-			if !received || n.sent {
-				return false, removedError(f, seq, why)
-			}
+		st := n.is
+		if received { // as it was handed out
+			st = n.sent
+		}
+		for why := range c.counted(fl, n, st) {
+			return false, removedError(f, seq, why)
 		}
 	}
 	return received, nil

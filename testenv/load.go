@@ -115,13 +115,19 @@ func (s *source) withIDs(ctx context.Context) {
 }
 
 // post publishes one message; an error means that the outcome is open.
-func (s *source) post(p Published, id string) (Receipt, error) {
+func (s *source) post(p Published, id string) (Receipt, error) { return s.postWith(p, id, "") }
+
+// postWith is post with a ttl, unless that is empty.
+func (s *source) postWith(p Published, id, ttl string) (Receipt, error) {
 	req, err := http.NewRequest("POST", "http://agent/v1/publish/"+p.Subject, bytes.NewReader(p.Payload))
 	if err != nil {
 		return Receipt{}, err
 	}
 	if id != "" {
 		req.Header.Set("Fieldpost-Id", id)
+	}
+	if ttl != "" {
+		req.Header.Set("Fieldpost-Ttl", ttl)
 	}
 	req.Header.Set("Fieldpost-Lane", p.Lane.String())
 	if p.Headers != nil {
