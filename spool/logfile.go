@@ -30,8 +30,6 @@ const (
 	maxRecord     = 2 * maxAppend // far above the largest; a damaged size must not ask for more
 )
 
-var endKey = []byte("!badger!txn")
-
 const endKeySize = len("!badger!txn") + versionSize
 
 // logFile reads one log through a window, so that a segment never is in memory

@@ -46,7 +46,7 @@ func (s *Spool) look() (m *meta, metaErr error, segs []found, err error) {
 		name := e.Name()
 		num, ok := numbered(name, segmentPrefix)
 		if !ok {
-			if num, ok = numbered(name, salvagePrefix); ok {
+			if _, ok = numbered(name, salvagePrefix); ok {
 				if _, err := readSeal(filepath.Join(s.cfg.Dir, name)); errors.Is(err, ErrLayout) {
 					return nil, nil, nil, err
 				}

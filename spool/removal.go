@@ -77,13 +77,6 @@ func (s *Spool) alter(do func(*change)) error {
 	}
 }
 
-// alterBlind is alter for who holds the reserve or the use of a segment: what
-// was counted inside blocks is not looked up.
-func (s *Spool) alterBlind(do func(*change)) error {
-	_, err := s.tryAlter(&change{blind: true}, do)
-	return err
-}
-
 func (s *Spool) tryAlter(c *change, do func(*change)) (lacks []span, err error) {
 	s.alterMu.Lock()
 	defer s.alterMu.Unlock()

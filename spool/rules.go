@@ -229,14 +229,6 @@ func (ns notes) put(n note) notes {
 	return merged
 }
 
-// notesOf is the notes with the change.
-func (c *change) notesOf(fl *flowState) notes {
-	if r := c.flows[fl]; r != nil {
-		return r.noted
-	}
-	return fl.removals.noted
-}
-
 // judge applies clock and rules to the part in of a block: counts what they
 // remove, and lets go of the part if nothing is left. send: it is about to be
 // handed out so.
