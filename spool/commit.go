@@ -118,6 +118,8 @@ func (s *Spool) publish(g *group) {
 			s.goneAtOnce(fl, goneRange{rec.Range, wire.ReasonFailedCommit, true})
 		}
 	}
+	g.seg.ids += len(g.ids)
+	s.mostIDs = max(s.mostIDs, g.seg.ids)
 	fl.last = g.next - 1
 	s.high[g.flow.Lane] = fl.last
 	if !errors.Is(s.trouble, ErrFull) && !errors.Is(s.trouble, ErrDiskFull) { // of another lane, maybe

@@ -11,7 +11,10 @@
 //   - A retry with a publisher id is recognised for 10 minutes or 100,000 ids,
 //     whichever is less, across crashes, and after delivery too.
 //   - What the hub has received leaves as whole segments. Nothing else is ever
-//     removed; what damage takes is counted, reported, and read as a void.
+//     removed but by ttl, max_age, drop-oldest or a purge, by time that passes and
+//     not by a clock that somebody sets; it is counted once by its reason and read
+//     as a void or a blank of that reason, like what damage takes. Both are
+//     durable before anything acts on them.
 //   - The folder never takes more real disk bytes than configured, and opens
 //     whatever a crash or damage left in it, at once: what is readable is read
 //     once and in order, what was acknowledged and is not readable is counted.
@@ -38,12 +41,14 @@
 // files, syncs), rotate.go and reserve.go (where the next head comes from),
 // keeper.go, release.go and seal.go (how a full one is closed), read.go, segment.go (how
 // blocks are found), trim.go (how they leave), ids.go and idfile.go (retries),
-// meta.go, checked.go (small facts), then what happens after a crash:
+// meta.go, checked.go (small facts); clock.go (how old a message is), gone.go,
+// removal.go (what will never come), rules.go and blank.go (messages removed from
+// the middle of blocks), expire.go, drop.go, purge.go (who removes); then what happens after a crash:
 // spool.go (Open and Close), look.go (what is there, changing nothing),
 // recover.go (what becomes of it), logfile.go, scan.go, logsource.go (our own
 // reader of Badger's files), witness.go, loose.go (segments that only it can
 // read), quarantine.go; what a person can do: inspector.go (look at an open
 // spool), inspect.go (or at a folder, changing nothing), verify.go, reports.go,
-// purge.go; keyring.go and cipher.go (which segment is encrypted
+// purge.go again; keyring.go and cipher.go (which segment is encrypted
 // how). fault.go lists the steps at which tests break things.
 package spool

@@ -53,9 +53,28 @@ func (s *Spool) makeRoom(r roomRequest) error {
 	return errNothingToDrop
 }
 
-// shortOf is how many bytes are missing for need more.
+// sealBytes covers the small files that appear while others are still there: a
+// seal, a report.
+const sealBytes = 64 << 10
+
+// shortOf is how many bytes are missing for need more, with what sealing the
+// heads will take.
 func (s *Spool) shortOf(need int64) int64 {
-	return s.diskUsed() + need + s.geo.tableBytes() - s.maxBytes
+	return s.diskUsed() + need + sealBytes + s.toCome() - s.maxBytes
+}
+
+// toCome is what the publisher ids of the heads, and of one more, take when these
+// are sealed, and the next meta file.
+func (s *Spool) toCome() int64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	n := s.mostIDs
+	for _, g := range s.segments {
+		if !g.sealed {
+			n += g.ids
+		}
+	}
+	return int64(n)*idEntrySize + s.metaBytes
 }
 
 // idleSegments are those of which the hub has everything, heads included.

@@ -191,7 +191,11 @@ func TestDropWhileInUse(t *testing.T) {
 	for p := range 6 {
 		publishers.Go(func() {
 			for i := range 150 {
-				r, err := s.Append(context.Background(), wire.Lane(p%3), []wire.Message{msg(noise(20_000 + i*p)), msg("x")})
+				ms := []wire.Message{msg(noise(20_000 + i*p)), msg("x")}
+				for k := range 200 * (p % 2) { // ids take room as well
+					ms = append(ms, withID(fmt.Sprintf("%d.%d.%d", p, i, k), "y"))
+				}
+				r, err := s.Append(context.Background(), wire.Lane(p%3), ms)
 				if errors.Is(err, ErrFull) {
 					continue
 				}

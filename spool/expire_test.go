@@ -222,3 +222,20 @@ func TestMaxAge(t *testing.T) {
 		t.Errorf("delivered: %v", err)
 	}
 }
+
+// TestShortTTLBehindLong: what is published later may expire earlier.
+func TestShortTTLBehindLong(t *testing.T) {
+	cfg, h := timed(t)
+	s := open(t, cfg)
+	flow := appendOK(t, s, wire.Normal, ttl("now", time.Second), ttl("long", time.Hour)).Flow
+	h.pass(time.Second)
+	s.expireAll() // the next is due in an hour
+	appendOK(t, s, wire.Normal, ttl("short", time.Second), msg("kept"))
+	h.pass(time.Second)
+	if got := strings.Join(readWhole(t, s, flow, 1), " "); got != "blank:ttl long blank:ttl kept" {
+		t.Fatalf("read %v", got)
+	}
+	appendOK(t, s, wire.Normal, ttl("next", time.Second), msg("kept too"))
+	h.pass(time.Second)
+	eventually(t, "the status counts it", func() bool { h.pass(time.Second); return s.Stats().Dropped[wire.ReasonTTL] == 3 })
+}

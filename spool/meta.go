@@ -147,6 +147,9 @@ func (s *Spool) saveMeta() error {
 	if err != nil {
 		return diskError("write "+s.metaPath(), err)
 	}
+	s.mu.Lock()
+	s.metaBytes = int64(len(body)) + 8<<10
+	s.mu.Unlock()
 	s.measureRest()
 	return nil
 }

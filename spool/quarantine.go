@@ -32,6 +32,8 @@ func (s *Spool) putAside(g *segment) error {
 			return s.rescan(g) // there is less of it now; the next attempt takes that
 		}
 	}
+	s.openMu.Lock() // no head takes the room meanwhile
+	defer s.openMu.Unlock()
 	err := s.marginLeft()
 	if err == nil {
 		err = s.roomForCopy(g, parts)

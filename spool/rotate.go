@@ -113,7 +113,7 @@ func (s *Spool) openHead(bytes int64) (*segment, error) {
 func (s *Spool) admitDisk(need int64) error {
 	if s.shortOf(need) > -s.lowWater() {
 		return fmt.Errorf("%w: %d of %d bytes are taken and a segment needs %d more; it frees itself as the hub takes messages, or raise spool.max_bytes",
-			ErrFull, s.diskUsed(), s.maxBytes, need+s.geo.tableBytes())
+			ErrFull, s.diskUsed(), s.maxBytes, need)
 	}
 	if err := s.fault("rotate:statfs"); err != nil {
 		return diskError("look at the free space of "+s.cfg.Dir, err)

@@ -24,6 +24,7 @@ type segment struct {
 	// Guarded by Spool.mu.
 	parts  []part
 	disk   int64  // allocated bytes
+	ids    int    // publisher ids that were committed to it in this run
 	key    string // id of the key that encrypts it
 	sealed bool
 	gone   bool // removed or quarantined; nothing refers to it any more

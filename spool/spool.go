@@ -57,6 +57,8 @@ type Spool struct {
 	tail        tail
 	high        [wire.NumLanes]uint64 // highest sequence that was ever durable
 	nextSegment uint64
+	mostIDs     int   // of a segment in this run
+	metaBytes   int64 // of the meta file
 	rest        int64 // allocated bytes of what is not a segment
 	hubID       string
 	token       string

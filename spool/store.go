@@ -53,10 +53,6 @@ func segmentBytes(maxBytes int64) int64 {
 // headBytes is the disk space that a head takes from the moment it is opened.
 func (g geometry) headBytes() int64 { return g.bytes + g.memTable + 256<<10 }
 
-// tableBytes is what the table of a head takes while it is closed, besides the
-// logs that are still there. One is closed at a time.
-func (g geometry) tableBytes() int64 { return g.inline + int64(g.blocks)*64 + 64<<10 }
-
 // reserveBytes covers what Badger writes on its own account when it opens or
 // closes a segment: at most a table of everything in the memtable.
 func (g geometry) reserveBytes() int64 { return 2 * g.memTable }
