@@ -299,7 +299,7 @@ func (h *head) write(s *Spool, recs []record) error {
 		s.cfg.Synced(time.Since(began))
 	}
 	h.touch(recs)
-	return h.assertOne()
+	return errors.Join(h.assertOne(), h.assertThere())
 }
 
 // touch lets go of the pages of the value log that are durable now.
@@ -338,6 +338,22 @@ func (h *head) assertOne() error {
 	for _, name := range []string{nextMemName, "000002.vlog"} {
 		if _, err := os.Lstat(filepath.Join(h.dir, name)); err == nil {
 			return fmt.Errorf("badger began %s in %s; the bounds of a segment are wrong", name, h.dir)
+		}
+	}
+	return nil
+}
+
+// assertThere makes sure that the files that were synced are those that the
+// next start finds: what is written into a folder that somebody has removed or
+// replaced is lost, with no error from anybody.
+func (h *head) assertThere() error {
+	for _, f := range []*os.File{h.mem, h.vlog} {
+		ours, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		if found, err := os.Lstat(f.Name()); err != nil || !os.SameFile(ours, found) {
+			return errors.Join(fmt.Errorf("%s is not there any more; somebody has removed or replaced it", f.Name()), err)
 		}
 	}
 	return nil
