@@ -166,3 +166,18 @@ var bootID = sync.OnceValue(func() uint64 {
 	sum := sha256.Sum256(bytes.TrimSpace(text))
 	return binary.BigEndian.Uint64(sum[:])
 })
+
+// probe asks whether the file system of f still takes writes. One that has died,
+// or was made read-only after an error, refuses stores through mappings too,
+// and these are not errors but the end of the process.
+func probe(f *os.File) error {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
+		return err
+	}
+	if st.Flags&unix.ST_RDONLY != 0 {
+		return unix.EROFS
+	}
+	_, err := unix.Pwrite(int(f.Fd()), nil, 0) // writes nothing
+	return err
+}

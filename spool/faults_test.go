@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -258,4 +260,69 @@ func TestFaultsKeepOrder(t *testing.T) {
 	_ = s.Close() // it may say that a step failed
 	off.Store(true)
 	check(open(t, cfg))
+}
+
+// TestReadErrorQuarantines: a block that cannot be read is given up, reported
+// and read as a void; the rest of its segment is copied.
+func TestReadErrorQuarantines(t *testing.T) {
+	cfg, _ := faulty(t, t.TempDir())
+	s := open(t, cfg)
+	var flow wire.Flow
+	var want []string
+	for i := range 20 {
+		want = append(want, noise(6000+i))
+		flow = appendOK(t, s, wire.Normal, msg(want[i])).Flow
+	}
+	s.keeper.wait()
+	s.forgetTail()
+	logs, err := filepath.Glob(filepath.Join(cfg.Dir, segmentPrefix+"*", "000001.vlog"))
+	if err != nil || len(logs) < 3 {
+		t.Fatal(logs, err)
+	}
+	flip(t, logs[1])
+	for range 2 {
+		survives(t, s, flow, want, 1)
+		s.keeper.wait()
+		s.forgetTail()
+	}
+	if q := s.Stats().Quarantine; q.Segments != 1 || q.Messages != 1 {
+		t.Errorf("%+v", q)
+	}
+	kept, err := filepath.Glob(filepath.Join(cfg.Dir, quarantineName, segmentPrefix+"*", "000001.vlog"))
+	if err != nil || len(kept) != 1 {
+		t.Errorf("kept: %v, %v", kept, err)
+	}
+}
+
+// TestFolderReplaced: a folder that disappears under a running spool is a fault
+// of the disk, and no loss.
+func TestFolderReplaced(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "spool")
+	cfg, _ := faulty(t, dir)
+	s, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var flow wire.Flow
+	for i := range 30 {
+		flow = appendOK(t, s, wire.Normal, msg(fmt.Sprint(i))).Flow
+	}
+	s.keeper.wait()
+	s.forgetTail()
+	if err := errors.Join(os.Rename(dir, dir+".away"), os.Mkdir(dir, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := s.Read(flow, 1); err == nil {
+		t.Errorf("read %d bytes of what is away", len(data))
+	}
+	if q := s.Stats().Quarantine; q.Segments > 0 {
+		t.Errorf("%+v", q)
+	}
+	_ = s.Close() // it says what it could not write
+	if err := errors.Join(os.RemoveAll(dir), os.Rename(dir+".away", dir)); err != nil {
+		t.Fatal(err)
+	}
+	if got := readAll(t, open(t, cfg), flow, 1); len(got) != 30 || got[7] != "7" {
+		t.Errorf("%d messages are back: %q", len(got), got)
+	}
 }

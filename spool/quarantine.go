@@ -363,10 +363,16 @@ func (s *Spool) damaged(g *segment, f wire.Flow, r wire.Range, cause error) erro
 	case gone:
 		return nil
 	case r.First > 0 && (g.head != nil || loose): // only this block is given up
-		s.giveUp(g, f, r, cause)
-		return nil
+		err := s.alive()
+		if err == nil {
+			s.giveUp(g, f, r, cause)
+		}
+		return err
 	case g.head != nil:
 		return cause
+	}
+	if err := s.alive(); err != nil {
+		return err
 	}
 	if err := g.closeSource(); err != nil {
 		s.cfg.Log.Warn("spool: a segment did not close cleanly", "segment", g.dir, "error", err)
@@ -378,6 +384,25 @@ func (s *Spool) damaged(g *segment, f wire.Flow, r wire.Range, cause error) erro
 	}
 	if !s.readOnly {
 		s.keeper.retire(g)
+	}
+	return nil
+}
+
+// alive makes sure that not the whole disk has gone: then nothing is lost yet,
+// and nothing may be reported as lost.
+func (s *Spool) alive() error {
+	mine, err := s.lock.Stat()
+	if err == nil {
+		var now os.FileInfo
+		if now, err = os.Stat(filepath.Join(s.cfg.Dir, lockName)); err == nil && !os.SameFile(mine, now) {
+			err = fmt.Errorf("another folder is in the place of %s; restart the agent", s.cfg.Dir)
+		}
+	}
+	if err == nil {
+		err = s.saveMeta()
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDiskFault, err)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package spool
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"sync"
 )
@@ -51,6 +52,11 @@ func (r *reserve) refill() error {
 		return nil
 	}
 	f, err := os.OpenFile(r.path, os.O_CREATE|os.O_RDWR, 0o600)
+	if errors.Is(err, fs.ErrPermission) { // it holds nothing: another does as well
+		if err = os.Remove(r.path); err == nil {
+			f, err = os.OpenFile(r.path, os.O_CREATE|os.O_RDWR, 0o600)
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -296,6 +296,7 @@ func (s *Spool) Stats() Stats {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	st.Epoch, st.Quarantine = s.epoch, s.quarantined
+	st.Quarantine.Messages = s.dropped[wire.ReasonQuarantine] // corrected by what the hub has
 	st.Quarantine.Reports = slices.Clone(s.quarantined.Reports)
 	for r, n := range s.dropped {
 		st.Dropped[r] = n

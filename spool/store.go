@@ -316,6 +316,9 @@ func (h *head) transact(recs []record) (big bool, err error) {
 	for i := range recs {
 		big = big || len(recs[i].data) >= threshold
 	}
+	if err := probe(h.mem); err != nil {
+		return false, err
+	}
 	if err := h.growVlog(h.vlogUsed + 64<<10); err != nil {
 		return false, err
 	}
