@@ -223,3 +223,77 @@ func TestDamagedMeta(t *testing.T) {
 		t.Errorf("flows %v", held)
 	}
 }
+
+// TestKilledInTheFirstCommitOfAHead: what a kill cut off was acknowledged to
+// nobody, so nothing is reported as lost, also if no earlier commit in the same
+// segment or run tells up to where it was.
+func TestKilledInTheFirstCommitOfAHead(t *testing.T) {
+	for _, before := range []int{0, 6} { // messages of the run
+		t.Run(fmt.Sprint(before), func(t *testing.T) {
+			dir := t.TempDir()
+			cfg := small(t, filepath.Join(dir, "spool"))
+			cfg.shape, cfg.BlockBytes = tiny(), 4<<10
+			killed, arm := cfg, false
+			killed.Dir = filepath.Join(dir, "copy")
+			var s *Spool
+			cfg.Fault = func(point string) error {
+				if point == "commit:vlog-sync" && arm {
+					arm = false
+					s.keeper.wait() // the head before is sealed
+					copyTorn(t, cfg.Dir, killed.Dir)
+				}
+				return nil
+			}
+			s = open(t, cfg)
+			var flow wire.Flow
+			for i := range before {
+				flow = appendOK(t, s, wire.Normal, msg(fmt.Sprint(i))).Flow
+			}
+			s.keeper.wait()
+			arm = true
+			r := appendOK(t, s, wire.Normal, msg(noise(9000)), msg(noise(9001)), msg(noise(9002)), msg(noise(9003)), msg(noise(9004)))
+			if arm || before > 0 && (r.Flow != flow || len(s.segments) < 2) {
+				t.Fatalf("it was not the first commit of a head: %d segments", len(s.segments))
+			}
+			again := open(t, killed)
+			if st := again.Stats(); st.Quarantine.Segments != 0 || len(st.Dropped) != 0 || st.Lanes[wire.Normal].Messages != uint64(before) {
+				t.Errorf("after the kill: quarantine %+v, dropped %v, lanes %+v", st.Quarantine, st.Dropped, st.Lanes)
+			}
+			if got := readAll(t, again, r.Flow, 1); len(got) != before {
+				t.Errorf("%d messages are read, %d were acknowledged", len(got), before)
+			}
+		})
+	}
+}
+
+// copyTorn copies a spool whose newest segment is being written: some values
+// have reached its log, none of their keys.
+func copyTorn(t *testing.T, from, to string) {
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Error(err)
+		return
+	}
+	segs, _ := filepath.Glob(filepath.Join(to, "seg-*"))
+	for _, dir := range slices.Backward(segs) { // the spare holds nothing
+		vlog, err := os.ReadFile(filepath.Join(dir, "000001.vlog"))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		end := len(strings.TrimRight(string(vlog), "\x00"))
+		if end <= logHeader {
+			continue
+		}
+		clear(vlog[end/3 : 2*end/3])
+		mem, err := os.ReadFile(filepath.Join(dir, memName))
+		if err == nil {
+			clear(mem[logHeader:])
+			err = errors.Join(os.WriteFile(filepath.Join(dir, memName), mem, 0o600), os.WriteFile(filepath.Join(dir, "000001.vlog"), vlog, 0o600))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	t.Error("nothing is being written")
+}

@@ -307,5 +307,6 @@ func (l *lane) beginFlow() error {
 	l.s.mu.Lock()
 	l.s.flow(l.flow).base = l.base
 	l.s.mu.Unlock()
+	l.noteBegun()
 	return nil
 }

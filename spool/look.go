@@ -91,6 +91,7 @@ func (s *Spool) lookAt(f found) (found, error) {
 	if f.scan, err = scanSegment(s.geo.keys, f.dir); err != nil {
 		return f, err
 	}
+	f.scan.lanes = s.witnesses
 	for i := range s.witnesses {
 		if s.witnesses[i].segment == f.num {
 			f.scan.witness = &s.witnesses[i]

@@ -57,17 +57,18 @@ func (s *Spool) serve(g *segment, sc *scan, promised []part) {
 // errTail stands for a last transaction that is not whole.
 var errTail = errors.New("its last commit is unreadable; a crash cuts off the one that is being written, so it may never have been acknowledged")
 
-// dropNeverAcked forgets a commit that a kill cut off: where the witness is
-// exact, what lies behind it was acknowledged to nobody.
+// dropNeverAcked forgets a commit that a kill cut off: where the witness of a
+// lane is exact, what lies behind it was acknowledged to nobody, whether it is in
+// the same segment or was to be the first of the next.
 func (sc *scan) dropNeverAcked() {
-	w := sc.witness
-	if w == nil || !w.exact() {
-		return
+	behind := func(b scanned) bool {
+		return slices.ContainsFunc(sc.lanes, func(w witness) bool { return w.exact() && w.flow == b.flow && b.First > w.last })
 	}
-	behind := func(b scanned) bool { return b.flow == w.flow && b.First > w.last }
 	sc.blocks = slices.DeleteFunc(sc.blocks, func(b scanned) bool { return behind(b) && b.version > sc.last })
 	sc.missing = slices.DeleteFunc(sc.missing, behind)
-	sc.tail = false
+	if w := sc.witness; w != nil && w.exact() {
+		sc.tail = false
+	}
 }
 
 // losses is what is missing of a segment that has no seal, and why.

@@ -25,6 +25,7 @@ type scan struct {
 	missing []scanned        // those whose key is there and whose value is not
 	last    uint64           // highest version of a complete transaction
 	witness *witness         // of the head that it was; nil if there is none
+	lanes   []witness        // of every lane
 	tail    bool             // behind the last complete transaction there is something unreadable
 	damage  string           // what was durable and is unreadable; empty if nothing is known to be
 	newer   error            // a block of a format that this program does not know

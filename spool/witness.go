@@ -29,8 +29,8 @@ const (
 // witness is one slot.
 type witness struct {
 	flow        wire.Flow
-	segment     uint64 // the head
-	first, last uint64 // that it took
+	segment     uint64 // the head; 0: there is none yet
+	first, last uint64 // that it took; last is first-1 if nothing
 	boot        uint64 // of the machine; 0 if unknown
 }
 
@@ -57,7 +57,7 @@ func parseWitness(data []byte) (w witness, ok bool) {
 		n[i] = binary.BigEndian.Uint64(data[9+8*i:])
 	}
 	w.segment, w.first, w.last, w.boot = n[0], n[1], n[2], n[3]
-	return w, w.flow.Lane.Valid() && w.first >= 1 && w.last >= w.first && w.last <= wire.MaxSeq
+	return w, w.flow.Lane.Valid() && w.first >= 1 && w.last >= w.first-1 && w.last <= wire.MaxSeq
 }
 
 // readWitnesses returns those that can be believed. The file is only a second
@@ -116,6 +116,14 @@ func (l *lastFile) write(data []byte, off int) {
 func (l *lastFile) close() {
 	unmap(l.mapped)
 	l.f.Close()
+}
+
+// noteBegun writes down that nothing of the lane's flow is acknowledged yet.
+func (l *lane) noteBegun() {
+	if l.s.last != nil {
+		w := witness{flow: l.flow, first: l.base, last: l.base - 1, boot: bootID()}
+		l.s.last.write(w.append(nil), int(l.name)*witnessSlot)
+	}
 }
 
 // noteLast writes down that recs are durable in g. It is only a witness: that
