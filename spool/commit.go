@@ -115,7 +115,7 @@ func (s *Spool) publish(g *group) {
 		s.expects(g.seg, rec)
 		s.tail.put(rec)
 		if rec.First < g.first { // a void of a commit that failed
-			s.goneAtOnce(fl, goneRange{rec.Range, wire.ReasonFailedCommit, true})
+			s.goneAtOnce(fl, goneRange{rec.Range, wire.ReasonFailedCommit, inBlock})
 		}
 	}
 	g.seg.ids += len(g.ids)

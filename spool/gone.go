@@ -12,12 +12,40 @@ type goneRange struct {
 	// reason is zero for a mixture: some of it was removed, some delivered, and
 	// what is known no longer, as the hub has all of it.
 	reason wire.Reason
-	// final: its void was handed out. Before that, what the hub turns out to have
-	// of it is the content, which was on its way when it was removed.
-	final bool
+	// sent numbers the void of this range that was handed out; 0: none was. What
+	// the hub turns out to have without having had a void of it is the content,
+	// which was on its way when it was removed.
+	sent uint64
 }
 
-func (g goneRange) like(o goneRange) bool { return g.reason == o.reason && g.final == o.final }
+// inBlock stands for what was handed out as a void or blank of a block.
+const inBlock = 1 << 63
+
+func (g goneRange) like(o goneRange) bool { return g.reason == o.reason && g.sent == o.sent }
+
+// contentIn returns what of g the hub has as content, given all that it has: all
+// of that, if no void was handed out, or if it has only a part: it stores a void
+// as a whole or not at all.
+func (g goneRange) contentIn(received wire.Ranges) wire.Ranges {
+	if g.reason == 0 || g.sent == inBlock || !received.Overlaps(g.Range) {
+		return nil
+	}
+	has := subtract(wire.Ranges{g.Range}, received.Missing(g.Range))
+	if g.sent != 0 && has.Len() == g.Len() {
+		return nil
+	}
+	return has
+}
+
+// next is the number of the next void.
+func (s goneSet) next() (n uint64) {
+	for _, g := range s {
+		if g.sent != inBlock {
+			n = max(n, g.sent)
+		}
+	}
+	return n + 1
+}
 
 // goneSet is sorted and disjoint; neighbours that are alike are one. A set is
 // never changed: operations return a new one.
@@ -148,7 +176,7 @@ func (s goneSet) brief(received wire.Ranges) goneSet {
 			i++
 			continue
 		}
-		s = s.put(goneRange{Range: both, final: true})
+		s = s.put(goneRange{Range: both})
 	}
 	return s
 }

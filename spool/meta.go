@@ -51,7 +51,7 @@ type metaLane struct {
 type metaGone struct {
 	Seq    [2]uint64   `json:"seq"`
 	Reason wire.Reason `json:"reason"`
-	Final  bool        `json:"final,omitempty"`
+	Sent   uint64      `json:"sent,omitempty"`
 }
 
 type metaNote struct {
@@ -197,10 +197,10 @@ func (s *Spool) metaNow() meta {
 // noted was never marked as sent: a void of it may lie at the hub.
 func (ml *metaLane) removals() (out removals) {
 	for _, r := range ml.Lost {
-		out.gone = out.gone.put(goneRange{wire.Range{First: r[0], Last: r[1]}, wire.ReasonQuarantine, true})
+		out.gone = out.gone.put(goneRange{wire.Range{First: r[0], Last: r[1]}, wire.ReasonQuarantine, inBlock})
 	}
 	for _, g := range ml.Gone {
-		out.gone = append(out.gone, goneRange{wire.Range{First: g.Seq[0], Last: g.Seq[1]}, g.Reason, g.Final})
+		out.gone = append(out.gone, goneRange{wire.Range{First: g.Seq[0], Last: g.Seq[1]}, g.Reason, g.Sent})
 	}
 	for _, n := range ml.Notes {
 		out.noted = append(out.noted, note{wire.Range{First: n.Seq[0], Last: n.Seq[1]}, state{n.Is.At, n.Is.Rules}, state{n.Sent.At, n.Sent.Rules}, n.Removed})
@@ -210,7 +210,7 @@ func (ml *metaLane) removals() (out removals) {
 
 func (ml *metaLane) note(rs *removals) {
 	for _, g := range rs.gone {
-		ml.Gone = append(ml.Gone, metaGone{[2]uint64{g.First, g.Last}, g.reason, g.final})
+		ml.Gone = append(ml.Gone, metaGone{[2]uint64{g.First, g.Last}, g.reason, g.sent})
 	}
 	for _, n := range rs.noted {
 		ml.Notes = append(ml.Notes, metaNote{[2]uint64{n.First, n.Last}, metaState{n.is.at, n.is.rules}, metaState{n.sent.at, n.sent.rules}, n.n})

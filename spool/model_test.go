@@ -43,7 +43,9 @@ type modelMsg struct {
 	subject string
 	expires time.Duration // of the host's count; 0: never
 	removed wire.Reason
-	told    bool // its void or blank was handed out
+	told    bool        // its blank was handed out
+	void    *wire.Range // … or this void
+	was     *wire.Range // that it is a rest of
 }
 
 func (f *modelFlow) at(seq uint64) *modelMsg { return f.msgs[seq-f.base] }
@@ -172,6 +174,7 @@ func (x *system) received(t *rapid.T) {
 	if err := x.s.Received(f.flow, wire.Ranges{r}); err != nil {
 		t.Fatal(err)
 	}
+	x.s.keeper.wait() // the counts follow at once, before anything more is handed out
 	f.receive(r)
 }
 
@@ -179,8 +182,27 @@ func (x *system) received(t *rapid.T) {
 func (f *modelFlow) receive(r wire.Range) {
 	f.received = f.received.Add(r)
 	for seq := max(r.First, f.base); seq <= r.Last; seq++ {
-		if m := f.at(seq); !m.told {
+		if m := f.at(seq); !m.told && m.void == nil {
 			m.removed = 0
+		}
+	}
+	for seq := f.base; seq <= f.last(); seq++ { // a void is stored as a whole or not at all
+		if m := f.at(seq); f.has(seq) && m.void != nil && !f.received.Contains(*m.void) {
+			m.removed, m.void = 0, nil
+		}
+	}
+	var left *wire.Range
+	for seq := f.base; seq <= f.last(); seq++ { // what is left of it are voids of their own
+		switch m := f.at(seq); {
+		case m.void == nil:
+			left = nil
+		case f.has(seq):
+			left = nil
+		case left != nil && f.at(seq-1).void == left && m.void == f.at(seq-1).was:
+			m.was, m.void, left.Last = m.void, left, seq
+		default:
+			left = &wire.Range{First: seq, Last: seq}
+			m.was, m.void = m.void, left
 		}
 	}
 }
@@ -202,7 +224,7 @@ func (x *system) forget(noted map[wire.Flow]notes, gone func(f *modelFlow, seq u
 	for _, f := range x.m.flows {
 		for seq := f.base; seq <= f.last(); seq++ {
 			one := wire.Range{First: seq, Last: seq}
-			if m := f.at(seq); m.removed != 0 && !m.told && !f.has(seq) && len(noted[f.flow].within(one)) > 0 && gone(f, seq) {
+			if m := f.at(seq); m.removed != 0 && !m.told && m.void == nil && !f.has(seq) && len(noted[f.flow].within(one)) > 0 && gone(f, seq) {
 				m.removed = 0
 			}
 		}
@@ -399,7 +421,22 @@ func (x *system) checkFlow(t *rapid.T, f *modelFlow) {
 			if b.Kind == wire.KindMessages {
 				why, payload = b.Messages[seq-b.First].Blank, string(b.Messages[seq-b.First].Payload)
 			}
-			if m.told = m.told || why != 0; why != m.removed || why == 0 && payload != m.payload {
+			switch {
+			case why == 0:
+			case b.Kind == wire.KindMessages:
+				m.told = true
+			case !m.told && (m.void == nil || m.void.First < b.First):
+				if seq > b.First {
+					m.void = f.at(seq - 1).void
+					break
+				}
+				if m.void != nil { // from its middle on: two from now on
+					m.void.Last = seq - 1
+				}
+				r := b.Range()
+				m.void = &r
+			}
+			if why != m.removed || why == 0 && payload != m.payload {
 				t.Fatalf("%s %d is %q %.30q, not %q %.30q", f.flow, seq, why, payload, m.removed, m.payload)
 			}
 		}

@@ -203,14 +203,14 @@ func (c *change) looked(fl *flowState, n note) (out []*facts) {
 // stored takes back what the hub has although it was removed: it was on its way
 // by then, and nothing else of it was handed out since.
 func (c *change) stored(fl *flowState) {
-	for _, r := range fl.received {
-		for _, g := range c.now(fl).gone.within(r) {
-			if !g.final && g.reason != 0 {
-				to := c.of(fl)
-				to.gone = to.gone.without(g.Range)
-				c.count[g.reason] -= int64(g.Len())
-			}
+	for _, g := range c.now(fl).gone {
+		for _, r := range g.contentIn(fl.received) {
+			to := c.of(fl)
+			to.gone = to.gone.without(r)
+			c.count[g.reason] -= int64(r.Len())
 		}
+	}
+	for _, r := range fl.received {
 		for _, n := range c.now(fl).noted.within(r) {
 			c.delivered(fl, n)
 		}
@@ -239,12 +239,10 @@ func (c *change) delivered(fl *flowState, n note) {
 // disputed reports whether the hub has something that counts as removed, and
 // nothing but its content was ever sent. mu is held.
 func (fl *flowState) disputed() bool {
+	if slices.ContainsFunc(fl.gone, func(g goneRange) bool { return len(g.contentIn(fl.received)) > 0 }) {
+		return true
+	}
 	for _, r := range fl.received {
-		for _, g := range fl.gone.within(r) {
-			if !g.final && g.reason != 0 {
-				return true
-			}
-		}
 		if slices.ContainsFunc(fl.noted.within(r), func(n note) bool { return n.is != n.sent }) {
 			return true
 		}
@@ -252,35 +250,32 @@ func (fl *flowState) disputed() bool {
 	return false
 }
 
-// handVoid returns the void for what is gone from seq on. The first time, that
-// it was handed out becomes durable before.
+// handVoid returns the void for what is gone from seq on. That it was handed out
+// becomes durable before.
 func (s *Spool) handVoid(f wire.Flow, seq uint64) ([]byte, error) {
-	var g goneRange
-	look := func(rs *removals) bool {
-		ok := false
-		g, ok = rs.gone.holds(seq)
-		g.First = seq
-		return ok && g.reason != 0
-	}
 	s.mu.RLock()
 	fl := s.flows[f]
-	ok := look(&fl.removals)
+	g, ok := fl.gone.holds(seq)
+	numbered := g.sent == inBlock || g.sent != 0 && g.First == seq && !fl.received.Overlaps(g.Range)
 	s.mu.RUnlock()
-	if ok && !g.final {
+	if ok && !numbered {
 		err := s.alter(func(c *change) {
-			if ok = look(c.now(fl)); ok && !g.final {
-				to, final := c.of(fl), g
-				final.final = true
-				to.gone = to.gone.put(final)
+			gone := c.now(fl).gone
+			if g, ok = gone.holds(seq); !ok || g.sent == inBlock || g.sent != 0 && g.First == seq {
+				return
 			}
+			g.First, g.sent = seq, gone.next()
+			to := c.of(fl)
+			to.gone = to.gone.put(g)
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	if !ok {
+	if !ok || g.reason == 0 {
 		return nil, nil // it turned out to be stored
 	}
+	g.First = max(g.First, seq)
 	return wire.AppendVoid(nil, wire.Header{Flow: f, Kind: wire.KindVoid, Reason: g.reason,
 		Base: fl.base, First: g.First, Count: g.Len(), Accepted: s.time.stamp()})
 }

@@ -269,11 +269,9 @@ func (c *change) judgePart(fl *flowState, f *facts, r wire.Range, to state, send
 	if len(is) == 1 && total == r.Len() {
 		var whole goneSet
 		for why := range is {
-			whole = append(whole, goneRange{Range: r, reason: why, final: send})
+			whole = append(whole, goneRange{Range: r, reason: why})
 		}
-		if !send {
-			whole = append(whole, toldOf(f, old)...)
-		}
+		whole = append(whole, toldOf(f, old)...)
 		rs.noted = rs.noted.without(r)
 		for _, g := range whole {
 			rs.gone = rs.gone.put(g)
@@ -307,7 +305,7 @@ func (c *change) note(fl *flowState, f *facts, n note, send bool) {
 func toldOf(f *facts, ns notes) (out goneSet) {
 	for _, n := range ns {
 		f.each(n.Range, n.sent, func(r wire.Range, why wire.Reason) {
-			out = append(out, goneRange{r, why, true})
+			out = append(out, goneRange{r, why, inBlock})
 		})
 	}
 	return out
@@ -319,7 +317,7 @@ func (c *change) finish(fl *flowState, r wire.Range) {
 	for _, n := range c.now(fl).noted.within(r) {
 		to := c.of(fl)
 		to.noted = to.noted.without(n.Range)
-		to.gone = to.gone.put(goneRange{Range: n.Range, final: true})
+		to.gone = to.gone.put(goneRange{Range: n.Range})
 	}
 }
 

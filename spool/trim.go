@@ -268,7 +268,7 @@ func (s *Spool) delivered(f wire.Flow, seq uint64) (ok, looks bool, err error) {
 		switch {
 		case g.reason == 0:
 			return false, false, fmt.Errorf("%w: %s %d is among messages of which some were removed long ago", ErrUnknown, f, seq)
-		case !received || g.final:
+		case !received || g.sent != 0:
 			return false, false, removedError(f, seq, g.reason)
 		}
 	}
