@@ -254,3 +254,63 @@ func residentBytes(b *testing.B) int64 {
 	}
 	return pages * int64(os.Getpagesize())
 }
+
+// BenchmarkFillDrain fills and drains a spool again and again. disk/live is the
+// most that the folder took over what the hub lacked, once that was 64 MB, less
+// the segments that are there in any case (one a lane in use, and the spare);
+// segments is how many are left after draining.
+func BenchmarkFillDrain(b *testing.B) {
+	const most = 128 << 20
+	s, err := Open(Config{Dir: b.TempDir(), MaxBytes: 1 << 30, KeepFree: -1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	ms := make([]wire.Message, 40) // a block of 80 KB that does not compress
+	for i := range ms {
+		ms[i] = msg(noise(2000 + i))
+	}
+	worst := 0.0
+	look := func() (live int64) {
+		s.keeper.wait()
+		st := s.Stats()
+		if st.LiveBytes > most/2 {
+			worst = max(worst, float64(st.DiskUsed-2*s.geo.headBytes())/float64(st.LiveBytes))
+		}
+		return st.LiveBytes
+	}
+	for b.Loop() {
+		var f wire.Flow
+		for full := false; !full; {
+			for range 40 {
+				f = appendOK(b, s, wire.Normal, ms...).Flow
+			}
+			full = look() >= most
+		}
+		for from, more := uint64(1), true; more; {
+			for range 40 {
+				data, err := s.Read(f, from)
+				if more = err == nil; !more {
+					break
+				}
+				h, err := wire.ParseHeader(data)
+				if err != nil {
+					b.Fatal(err)
+				}
+				from = h.Range().Last + 1
+			}
+			if err := s.Received(f, wire.Ranges{{First: 1, Last: from - 1}}); err != nil {
+				b.Fatal(err)
+			}
+			look()
+		}
+	}
+	s.keeper.wait()
+	segs, err := filepath.Glob(filepath.Join(s.cfg.Dir, "seg-*"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(worst, "disk/live")
+	b.ReportMetric(float64(len(segs)), "segments")
+	b.ReportMetric(float64(s.Stats().DiskUsed)/(1<<20), "MB-drained")
+}
