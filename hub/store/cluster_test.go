@@ -3,26 +3,42 @@ package store
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
-// cluster starts three servers and returns their client addresses.
+// cluster starts three servers and returns their client addresses. Somebody else
+// may take a port before they do: then it tries others.
 func cluster(t *testing.T) (urls []string) {
 	t.Helper()
+	for range 4 {
+		urls, err := startCluster(t)
+		if err == nil {
+			return urls
+		}
+		t.Log(err)
+	}
+	t.Fatal("no cluster")
+	return nil
+}
+
+func startCluster(t *testing.T) (urls []string, err error) {
 	var routes []*url.URL
 	var ports []int
 	var listeners []net.Listener
 	for range 3 {
 		l, err := net.Listen("tcp", "127.0.0.1:0") // each must know the others' ports beforehand
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
@@ -32,6 +48,12 @@ func cluster(t *testing.T) (urls []string) {
 		l.Close()
 	}
 	var servers []*server.Server
+	stop := func() {
+		for _, s := range servers {
+			s.Shutdown()
+			s.WaitForShutdown()
+		}
+	}
 	for i := range 3 {
 		s, err := server.NewServer(&server.Options{
 			ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true,
@@ -39,28 +61,29 @@ func cluster(t *testing.T) (urls []string) {
 			Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: ports[i]}, Routes: routes,
 		})
 		if err != nil {
-			t.Fatal(err)
+			stop()
+			return nil, err
 		}
 		go s.Start()
-		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 		servers = append(servers, s)
 	}
 	for _, s := range servers {
-		if !s.ReadyForConnections(30 * time.Second) {
-			t.Fatal("a server of the cluster does not start")
+		if !s.ReadyForConnections(15 * time.Second) {
+			stop()
+			return nil, errors.New("a server of the cluster does not start")
 		}
 		urls = append(urls, s.ClientURL())
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		for _, s := range servers {
 			if s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == 3 {
-				return urls
+				t.Cleanup(stop)
+				return urls, nil
 			}
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("the cluster has no leader")
-		}
 	}
+	stop()
+	return nil, errors.New("the cluster has no leader")
 }
 
 // The rules that the hub builds on hold for replicated streams too.
@@ -157,4 +180,41 @@ func plainServer(t *testing.T) string {
 		t.Fatal("the server does not start")
 	}
 	return s.ClientURL()
+}
+
+// TestStreamRequestIsRepeated: a cluster that chooses a leader forgets requests.
+func TestStreamRequestIsRepeated(t *testing.T) {
+	plain, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain.Start()
+	defer func() { plain.Shutdown(); plain.WaitForShutdown() }()
+	if !plain.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the server does not start")
+	}
+	nc, err := nats.Connect(plain.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	asked := 0
+	_, err = nc.Subscribe("$JS.API.STREAM.*.TEST", func(m *nats.Msg) {
+		if strings.Contains(m.Subject, ".INFO.") {
+			m.Respond([]byte(`{"error":{"code":404,"err_code":10059,"description":"stream not found"}}`))
+		} else if asked++; asked == 2 {
+			m.Respond([]byte(`{"config":{"name":"TEST","num_replicas":1},"state":{}}`))
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Store{js: js, cfg: Config{Timeout: 200 * time.Millisecond, Log: slog.New(slog.DiscardHandler)}}
+	if err := s.ensure(ctx(t), jetstream.StreamConfig{Name: "TEST"}); err != nil || asked != 2 {
+		t.Fatalf("asked %d times: %v", asked, err)
+	}
 }

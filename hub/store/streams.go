@@ -106,7 +106,23 @@ func bucket(name, description string) jetstream.StreamConfig {
 	}
 }
 
-func (s *Store) ensure(ctx context.Context, want jetstream.StreamConfig) error {
+// ensure makes a stream what it should be. A cluster that is choosing a leader
+// may forget a request: it is asked again.
+func (s *Store) ensure(ctx context.Context, want jetstream.StreamConfig) (err error) {
+	for range 3 {
+		try, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+		want.Metadata = maps.Clone(want.Metadata)
+		err = s.ensureOnce(try, want)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return err
+		}
+		s.cfg.Log.Warn("JetStream does not answer; asking again", "stream", want.Name)
+	}
+	return err
+}
+
+func (s *Store) ensureOnce(ctx context.Context, want jetstream.StreamConfig) error {
 	have, err := s.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return s.create(ctx, want)
@@ -128,7 +144,7 @@ func (s *Store) create(ctx context.Context, want jetstream.StreamConfig) error {
 		return nil
 	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse): // another instance was faster
 		delete(want.Metadata, metaIncarnation)
-		return s.ensure(ctx, want)
+		return s.ensureOnce(ctx, want)
 	}
 	return fmt.Errorf("store: create stream %s: %w", want.Name, explain(err))
 }
