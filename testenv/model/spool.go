@@ -119,7 +119,7 @@ func (s *spool) held() []wire.FlowHeld {
 // read returns a block around from, cut at random: boundaries must not matter.
 func (s *spool) read(rng *rand.Rand, enc *wire.Encoder, w wire.Flow, from uint64) ([]byte, error) {
 	f := s.find(w)
-	if f == nil || from > f.last() {
+	if f == nil || max(from, f.trimmed) > f.last() {
 		return nil, io.EOF
 	}
 	first := max(from, f.trimmed)
