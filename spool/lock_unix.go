@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,14 +19,7 @@ func lockFolder(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, inUse(path)
-		}
-		return nil, err
-	}
-	return f, nil
+	return flock(f, unix.LOCK_EX)
 }
 
 // lockToLook takes the same lock without changing anything. Where there is no
@@ -38,16 +32,26 @@ func lockToLook(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, inUse(path)
-		}
-		return nil, err
-	}
-	return f, nil
+	return flock(f, unix.LOCK_SH)
 }
 
-func inUse(path string) error {
-	return fmt.Errorf("%w: another process has %s open; stop that agent, or give this one a data_dir of its own", ErrLocked, filepath.Dir(path))
+// lockPatience outlives a process that is just ending, and a child of the last
+// holder between its fork and its exec.
+const lockPatience = 500 * time.Millisecond
+
+// flock locks f or closes it.
+func flock(f *os.File, how int) (*os.File, error) {
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return f, nil
+		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
+			f.Close()
+			return nil, err
+		case time.Since(began) > lockPatience:
+			f.Close()
+			return nil, fmt.Errorf("%w: another process has %s open; stop that agent, or give this one a data_dir of its own", ErrLocked, filepath.Dir(f.Name()))
+		}
+	}
 }
