@@ -241,6 +241,9 @@ func TestKilledInTheFirstCommitOfAHead(t *testing.T) {
 					arm = false
 					s.keeper.wait() // the head before is sealed
 					copyTorn(t, cfg.Dir, killed.Dir)
+					if err := os.CopyFS(filepath.Join(dir, "first"), os.DirFS(killed.Dir)); err != nil {
+						t.Error(err)
+					}
 				}
 				return nil
 			}
@@ -261,6 +264,15 @@ func TestKilledInTheFirstCommitOfAHead(t *testing.T) {
 			}
 			if got := readAll(t, again, r.Flow, 1); len(got) != before {
 				t.Errorf("%d messages are read, %d were acknowledged", len(got), before)
+			}
+			// The next run decided; the one after that must not find it again.
+			later := cfg
+			later.Dir, later.Fault = filepath.Join(dir, "later"), nil
+			appendOK(t, again, wire.Normal, msg("next run"))
+			again.keeper.wait()
+			copyKilled(t, killed.Dir, later.Dir, filepath.Join(dir, "first"))
+			if got := readAll(t, open(t, later), r.Flow, 1); len(got) != before {
+				t.Errorf("a run later %d messages are read, %d were acknowledged", len(got), before)
 			}
 		})
 	}
@@ -296,4 +308,19 @@ func copyTorn(t *testing.T, from, to string) {
 		return
 	}
 	t.Error("nothing is being written")
+}
+
+// copyKilled copies a running spool as a kill leaves it before the keeper could
+// close the segments of the run before: those are as in first.
+func copyKilled(t *testing.T, from, to, first string) {
+	t.Helper()
+	err := os.CopyFS(to, os.DirFS(from))
+	segs, _ := filepath.Glob(filepath.Join(first, "seg-*"))
+	for _, seg := range segs {
+		home := filepath.Join(to, filepath.Base(seg))
+		err = errors.Join(err, os.RemoveAll(home), os.CopyFS(home, os.DirFS(seg)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -41,6 +41,7 @@ func (s *Spool) look() (m *meta, metaErr error, segs []found, err error) {
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	s.old = m
 	s.witnesses = readWitnesses(filepath.Join(s.cfg.Dir, lastName))
 	for _, e := range entries {
 		name := e.Name()
@@ -60,6 +61,26 @@ func (s *Spool) look() (m *meta, metaErr error, segs []found, err error) {
 		segs = append(segs, f)
 	}
 	return m, metaErr, segs, nil
+}
+
+// ackedAtMost is the highest sequence of f that can have been acknowledged, if
+// that is known: by the witness of the last run, or because a later run has
+// decided, and said so in the meta file with its epoch. Open only.
+func (s *Spool) ackedAtMost(f wire.Flow) (last uint64, known bool) {
+	for _, w := range s.witnesses {
+		if w.flow == f && w.exact() {
+			return w.last, true
+		}
+	}
+	if s.old == nil {
+		return 0, false
+	}
+	for i, e := range s.old.Epochs {
+		if e.Epoch == f.Epoch && i < len(s.old.Epochs)-1 {
+			return e.Lanes[f.Lane].Last, true
+		}
+	}
+	return 0, false
 }
 
 // numbered reads names as we write them. Others, such as seg-7.bak, are not ours.
@@ -91,7 +112,7 @@ func (s *Spool) lookAt(f found) (found, error) {
 	if f.scan, err = scanSegment(s.geo.keys, f.dir); err != nil {
 		return f, err
 	}
-	f.scan.lanes = s.witnesses
+	f.scan.acked = s.ackedAtMost
 	for i := range s.witnesses {
 		if s.witnesses[i].segment == f.num {
 			f.scan.witness = &s.witnesses[i]

@@ -57,12 +57,13 @@ func (s *Spool) serve(g *segment, sc *scan, promised []part) {
 // errTail stands for a last transaction that is not whole.
 var errTail = errors.New("its last commit is unreadable; a crash cuts off the one that is being written, so it may never have been acknowledged")
 
-// dropNeverAcked forgets a commit that a kill cut off: where the witness of a
-// lane is exact, what lies behind it was acknowledged to nobody, whether it is in
-// the same segment or was to be the first of the next.
+// dropNeverAcked forgets a commit that a kill cut off: where it is known up to
+// where a lane was acknowledged, what lies behind it was so to nobody, whether it
+// is in the same segment or was to be the first of the next.
 func (sc *scan) dropNeverAcked() {
 	behind := func(b scanned) bool {
-		return slices.ContainsFunc(sc.lanes, func(w witness) bool { return w.exact() && w.flow == b.flow && b.First > w.last })
+		last, known := sc.acked(b.flow)
+		return known && b.First > last
 	}
 	sc.blocks = slices.DeleteFunc(sc.blocks, func(b scanned) bool { return behind(b) && b.version > sc.last })
 	sc.missing = slices.DeleteFunc(sc.missing, behind)

@@ -25,12 +25,12 @@ type scan struct {
 	missing []scanned        // those whose key is there and whose value is not
 	last    uint64           // highest version of a complete transaction
 	witness *witness         // of the head that it was; nil if there is none
-	lanes   []witness        // of every lane
-	tail    bool             // behind the last complete transaction there is something unreadable
-	damage  string           // what was durable and is unreadable; empty if nothing is known to be
-	newer   error            // a block of a format that this program does not know
-	foreign bool             // there are files that neither Badger nor we make
-	content bool             // there is more than the headers of empty logs
+	acked   func(wire.Flow) (last uint64, known bool)
+	tail    bool   // behind the last complete transaction there is something unreadable
+	damage  string // what was durable and is unreadable; empty if nothing is known to be
+	newer   error  // a block of a format that this program does not know
+	foreign bool   // there are files that neither Badger nor we make
+	content bool   // there is more than the headers of empty logs
 
 	secret secret
 	vlogs  map[uint32]*vlogFile
@@ -65,7 +65,7 @@ type spot struct {
 // of dir. What is in the files is never an error; that they cannot be opened for
 // now (too many open files) is.
 func scanSegment(keys *keyring, dir string) (*scan, error) {
-	sc := &scan{dir: dir, ends: map[string]int64{}, vlogs: map[uint32]*vlogFile{}, seen: map[string]int{}}
+	sc := &scan{dir: dir, acked: func(wire.Flow) (uint64, bool) { return 0, false }, ends: map[string]int64{}, vlogs: map[uint32]*vlogFile{}, seen: map[string]int{}}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return sc, sc.unreadable(dir, err)

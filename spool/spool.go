@@ -74,6 +74,7 @@ type Spool struct {
 	recovered   []idRecord // ids found in what a crash left; Open only
 	unsealed    []*segment // loose ones, for the keeper; Open only
 	witnesses   []witness  // of the runs before; Open only
+	old         *meta      // as it was found; Open only
 	unsaved     bool       // the meta file has to be written; Open only
 }
 
@@ -112,7 +113,7 @@ func Open(cfg Config) (*Spool, error) {
 	for _, g := range s.unsealed {
 		s.keeper.retire(g)
 	}
-	s.unsealed, s.witnesses = nil, nil
+	s.unsealed, s.witnesses, s.old = nil, nil, nil
 	go s.keeper.run()
 	for l := range s.lanes {
 		s.lanes[l] = newLane(s, wire.Lane(l))
