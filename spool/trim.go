@@ -308,30 +308,48 @@ func removedError(f wire.Flow, seq uint64, why wire.Reason) error {
 // will be, or ctx ends.
 func (s *Spool) WaitDelivered(ctx context.Context, f wire.Flow, seq uint64) error {
 	for {
-		if ok, err := s.Delivered(f, seq); ok || err != nil {
-			return err
-		}
-		s.mu.Lock()
-		ok, looks, err := s.delivered(f, seq)
-		if err == nil && s.closed {
-			err = ErrClosed
-		}
-		if ok || err != nil {
-			s.mu.Unlock()
-			return err
-		}
 		w := waiter{seq, make(chan struct{})}
-		fl := s.flows[f]
-		fl.waiters = append(fl.waiters, w)
-		s.mu.Unlock()
-		_ = looks // judged and alive: only its delivery or another judgement decides
+		if err := s.await(f, w); err != nil {
+			return err
+		}
+		// Asked after that, so that nothing is decided in between unnoticed.
+		ok, err := s.Delivered(f, seq)
+		if ok || err != nil {
+			s.forgetWaiter(f, w)
+			return err
+		}
 		select {
 		case <-w.ch:
 		case <-ctx.Done():
-			s.mu.Lock()
-			fl.waiters = slices.DeleteFunc(fl.waiters, func(o waiter) bool { return o.ch == w.ch })
-			s.mu.Unlock()
+			s.forgetWaiter(f, w)
 			return ctx.Err()
 		}
+	}
+}
+
+// await lets w know when something happens to its sequence.
+func (s *Spool) await(f wire.Flow, w waiter) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fl := s.flows[f]
+	switch {
+	case fl == nil:
+		return fmt.Errorf("%w: %s %d", ErrUnknown, f, w.seq)
+	case s.closed:
+		ok, _, err := s.delivered(f, w.seq) // known all the same
+		if !ok && err == nil {
+			err = ErrClosed
+		}
+		return err
+	}
+	fl.waiters = append(fl.waiters, w)
+	return nil
+}
+
+func (s *Spool) forgetWaiter(f wire.Flow, w waiter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if fl := s.flows[f]; fl != nil {
+		fl.waiters = slices.DeleteFunc(fl.waiters, func(o waiter) bool { return o.ch == w.ch })
 	}
 }
