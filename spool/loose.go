@@ -61,12 +61,12 @@ var errTail = errors.New("its last commit is unreadable; a crash cuts off the on
 // where a lane was acknowledged, what lies behind it was so to nobody, whether it
 // is in the same segment or was to be the first of the next.
 func (sc *scan) dropNeverAcked() {
-	behind := func(b scanned) bool {
+	never := func(b scanned) bool {
 		last, known := sc.acked(b.flow)
-		return known && b.First > last
+		return known && b.First > last && b.version > sc.last
 	}
-	sc.blocks = slices.DeleteFunc(sc.blocks, func(b scanned) bool { return behind(b) && b.version > sc.last })
-	sc.missing = slices.DeleteFunc(sc.missing, behind)
+	sc.blocks = slices.DeleteFunc(sc.blocks, never)
+	sc.missing = slices.DeleteFunc(sc.missing, never)
 	if w := sc.witness; w != nil && w.exact() {
 		sc.tail = false
 	}
