@@ -59,21 +59,24 @@ func flip(t *testing.T, path string) {
 	}
 }
 
+// halve cuts a file in two.
+func halve(t *testing.T, path string) {
+	fi, err := os.Stat(path)
+	if err == nil {
+		err = os.Truncate(path, fi.Size()/2)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func remove(t *testing.T, path string) {
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestDamagedSegment(t *testing.T) {
-	truncate := func(t *testing.T, path string) {
-		fi, err := os.Stat(path)
-		if err == nil {
-			err = os.Truncate(path, fi.Size()/2)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	remove := func(t *testing.T, path string) {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
-	}
 	empty := func(t *testing.T, path string) {
 		if err := os.Truncate(path, 0); err != nil {
 			t.Fatal(err)
@@ -85,11 +88,11 @@ func TestDamagedSegment(t *testing.T) {
 		damage func(*testing.T, string)
 		lost   int // at most
 	}{
-		{"SEAL", "flip", flip, 0}, {"SEAL", "truncate", truncate, 0}, {"SEAL", "empty", empty, 0}, {"SEAL", "remove", remove, 0},
-		{"00001.mem", "flip", flip, 1}, {"00001.mem", "truncate", truncate, 5}, {"00001.mem", "remove", remove, 5}, {"00001.mem", "empty", empty, 5},
+		{"SEAL", "flip", flip, 0}, {"SEAL", "truncate", halve, 0}, {"SEAL", "empty", empty, 0}, {"SEAL", "remove", remove, 0},
+		{"00001.mem", "flip", flip, 1}, {"00001.mem", "truncate", halve, 5}, {"00001.mem", "remove", remove, 5}, {"00001.mem", "empty", empty, 5},
 		{"MANIFEST", "flip", flip, 0}, {"MANIFEST", "empty", empty, 0}, {"MANIFEST", "remove", remove, 0},
 		{"KEYREGISTRY", "flip", flip, 0}, {"KEYREGISTRY", "remove", remove, 0},
-		{"000001.vlog", "flip", flip, 2}, {"000001.vlog", "truncate", truncate, 2}, {"000001.vlog", "remove", remove, 2},
+		{"000001.vlog", "flip", flip, 2}, {"000001.vlog", "truncate", halve, 2}, {"000001.vlog", "remove", remove, 2},
 		{"IDS", "none", func(*testing.T, string) {}, 0},
 	} {
 		t.Run(c.file+"-"+c.how, func(t *testing.T) {

@@ -124,28 +124,14 @@ func TestEncryptedSpool(t *testing.T) {
 
 // TestEncryptedDamage: salvage and quarantine show nothing in the clear either.
 func TestEncryptedDamage(t *testing.T) {
-	half := func(t *testing.T, path string) {
-		fi, err := os.Stat(path)
-		if err == nil {
-			err = os.Truncate(path, fi.Size()/2)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	remove := func(t *testing.T, path string) {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
-	}
 	for _, c := range []struct {
 		file   string
 		damage func(*testing.T, string)
 		lost   int
 	}{
-		{sealName, remove, 0}, {keyName, remove, 0}, {keyName, flip, 0}, {keyName, half, 0},
-		{registryName, remove, 0}, {registryName, flip, 0}, {registryName, half, 0},
-		{memName, flip, 1}, {"000001.vlog", flip, 2}, {"000001.vlog", half, 2}, {"MANIFEST", remove, 0},
+		{sealName, remove, 0}, {keyName, remove, 0}, {keyName, flip, 0}, {keyName, halve, 0},
+		{registryName, remove, 0}, {registryName, flip, 0}, {registryName, halve, 0},
+		{memName, flip, 1}, {"000001.vlog", flip, 2}, {"000001.vlog", halve, 2}, {"MANIFEST", remove, 0},
 	} {
 		cfg, _, flow, want := secrets(t, testKey(1))
 		segs, err := filepath.Glob(filepath.Join(cfg.Dir, segmentPrefix+"*"))
