@@ -274,11 +274,74 @@ func TestKilledInTheFirstCommitOfAHead(t *testing.T) {
 			appendOK(t, again, wire.Normal, msg("next run"))
 			again.keeper.wait()
 			copyKilled(t, killed.Dir, later.Dir, filepath.Join(dir, "first"))
-			if got := readAll(t, open(t, later), r.Flow, 1); len(got) != before {
+			third := open(t, later)
+			if got := readAll(t, third, r.Flow, 1); len(got) != before {
 				t.Errorf("a run later %d messages are read, %d were acknowledged", len(got), before)
+			}
+			if st := third.Stats(); st.Quarantine.Segments != 0 || len(st.Dropped) != 0 {
+				t.Errorf("a run later: quarantine %+v, dropped %v", st.Quarantine, st.Dropped)
 			}
 		})
 	}
+}
+
+// TestKilledBeforeTheEndOfACommit: its messages are all readable, only the end
+// of the transaction is missing. No later run may report one of them as lost,
+// or find some of them.
+func TestKilledBeforeTheEndOfACommit(t *testing.T) {
+	dir := t.TempDir()
+	cfg := small(t, filepath.Join(dir, "spool"))
+	killed, first, arm := cfg, filepath.Join(dir, "first"), false
+	killed.Dir = filepath.Join(dir, "copy")
+	cfg.Fault = func(point string) error {
+		if point == "commit:mem-sync" && arm {
+			arm = false
+			if err := errors.Join(os.CopyFS(killed.Dir, os.DirFS(cfg.Dir)), tearEnd(killed.Dir), os.CopyFS(first, os.DirFS(killed.Dir))); err != nil {
+				t.Error(err)
+			}
+		}
+		return nil
+	}
+	s := open(t, cfg)
+	flow := appendOK(t, s, wire.Normal, msg("1")).Flow
+	arm = true
+	appendOK(t, s, wire.Normal, msg("2"), msg("3"), msg("4"))
+	for _, run := range []string{"second", "third", "fourth"} {
+		again := open(t, killed)
+		if got := readAll(t, again, flow, 1); !slices.Equal(got, []string{"1"}) {
+			t.Errorf("%s run: %q", run, got)
+		}
+		if st := again.Stats(); st.Quarantine.Segments != 0 || len(st.Dropped) != 0 {
+			t.Errorf("%s run: quarantine %+v, dropped %v", run, st.Quarantine, st.Dropped)
+		}
+		appendOK(t, again, wire.Normal, msg(run))
+		again.keeper.wait()
+		next := killed
+		next.Dir = filepath.Join(dir, run)
+		copyKilled(t, killed.Dir, next.Dir, first)
+		killed = next
+	}
+}
+
+// tearEnd takes the end of the last transaction away from the log that has any.
+func tearEnd(dir string) error {
+	mems, err := filepath.Glob(filepath.Join(dir, "seg-*", memName))
+	for _, mem := range mems {
+		l, e := openLog(mem, secret{})
+		if err = errors.Join(err, e); e != nil || l.end <= logHeader {
+			continue
+		}
+		last := int64(0)
+		for at := int64(logHeader); ; {
+			r, ok := l.record(at)
+			if !ok {
+				break
+			}
+			last, at = at, at+int64(r.size)
+		}
+		err = errors.Join(err, l.Close(), os.Truncate(mem, last))
+	}
+	return err
 }
 
 // copyTorn copies a spool whose newest segment is being written: some values

@@ -59,16 +59,22 @@ var errTail = errors.New("its last commit is unreadable; a crash cuts off the on
 
 // dropNeverAcked forgets a commit that a kill cut off: where it is known up to
 // where a lane was acknowledged, what lies behind it was so to nobody, whether it
-// is in the same segment or was to be the first of the next.
+// is in the same segment or was to be the first of the next. A block is
+// acknowledged as a whole.
 func (sc *scan) dropNeverAcked() {
 	never := func(b scanned) bool {
 		last, known := sc.acked(b.flow)
-		return known && b.First > last && b.version > sc.last
+		return known && b.Last > last && b.version > sc.last
 	}
+	n := len(sc.blocks) + len(sc.missing)
 	sc.blocks = slices.DeleteFunc(sc.blocks, never)
 	sc.missing = slices.DeleteFunc(sc.missing, never)
-	if w := sc.witness; w != nil && w.exact() {
-		sc.tail = false
+	known := sc.witness != nil && sc.witness.exact()
+	if end, ok := sc.end(partsOf(sc.blocks)); ok && !known {
+		_, known = sc.acked(end.flow)
+	}
+	if known || n > len(sc.blocks)+len(sc.missing) {
+		sc.tail = false // all that it can be
 	}
 }
 
