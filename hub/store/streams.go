@@ -70,7 +70,7 @@ func (s *Store) streams(l Layout) []jetstream.StreamConfig {
 		{
 			Name: Dead, Description: "Fieldpost: what nobody could take, and gaps",
 			Subjects: []string{"dead.>"}, MaxBytes: l.DeadMaxBytes, MaxAge: l.DeadMaxAge,
-			AllowDirect: true,
+			AllowAtomicPublish: true, AllowDirect: true,
 		},
 	}
 	for _, r := range l.Routes {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,7 +24,8 @@ const (
 )
 
 const (
-	deadTries   = 10      // how often two instances may get in each other's way
+	deadTries   = 10      // how often others may get in the way without anything being stored
+	deadBatch   = 256     // messages in one atomic batch
 	deadHeaders = 4 << 10 // bytes that a message in DEAD needs beside its body, at most
 )
 
@@ -73,7 +75,7 @@ func (u *Unpacker) dead(ctx context.Context, at deadPlace, ds []deadMsg) (stored
 	if err != nil {
 		return 0, err
 	}
-	all := len(ds)
+	all, left := -1, len(ds)
 	for try := 0; ; try++ {
 		var guard uint64
 		last, err := u.cfg.Store.Last(ctx, store.Dead, at.subject)
@@ -88,19 +90,19 @@ func (u *Unpacker) dead(ctx context.Context, at deadPlace, ds []deadMsg) (stored
 				ds = slices.DeleteFunc(ds, func(d deadMsg) bool { return block > at.block || block == at.block && index >= d.index })
 			}
 		}
-		if try == 0 {
+		if all < 0 {
 			all = len(ds)
 		}
+		if len(ds) < left { // whoever stored them
+			try, left = 0, len(ds)
+		}
 		for err = nil; len(ds) > 0 && err == nil; {
-			d := ds[0]
-			d.header[HdrBlock] = []string{deadBlock(at.block, d.index)}
-			d.header[hdrLedger] = []string{info.Incarnation}
-			d.header[store.GuardSubject] = []string{strconv.FormatUint(guard, 10)}
+			some := ds[:min(len(ds), deadBatch)]
 			if err = u.fault(at.point); err == nil {
-				guard, err = u.cfg.Store.PublishBatch(ctx, []store.Msg{{Subject: at.subject, Header: d.header, Data: d.data}})
+				guard, err = u.cfg.Store.PublishBatch(ctx, at.messages(some, info.Incarnation, guard))
 			}
 			if err == nil {
-				ds = ds[1:]
+				ds = ds[len(some):]
 			}
 		}
 		if len(ds) == 0 {
@@ -110,6 +112,21 @@ func (u *Unpacker) dead(ctx context.Context, at deadPlace, ds []deadMsg) (stored
 			return 0, err
 		}
 	}
+}
+
+// messages of one atomic batch, behind the one with sequence guard.
+func (at *deadPlace) messages(ds []deadMsg, incarnation string, guard uint64) []store.Msg {
+	out := make([]store.Msg, len(ds))
+	for i, d := range ds {
+		h := maps.Clone(d.header)
+		h[HdrBlock] = []string{deadBlock(at.block, d.index)}
+		h[hdrLedger] = []string{incarnation}
+		if i == 0 {
+			h[store.GuardSubject] = []string{strconv.FormatUint(guard, 10)}
+		}
+		out[i] = store.Msg{Subject: at.subject, Header: h, Data: d.data}
+	}
+	return out
 }
 
 // deadBlock says from which block of the ledger a message in DEAD was made, and
