@@ -132,6 +132,9 @@ func (c *Client) refused(e *frame.Error) error {
 	}
 	why := &Error{Code: e.Code, Detail: e.Detail, Retry: time.Duration(e.Retry) * time.Second}
 	if e.Count == 0 {
+		if c.err == nil {
+			c.err = why // before anybody who waited can publish again
+		}
 		c.refuse(e.First, why)
 		return why
 	}
