@@ -29,7 +29,9 @@ func TestDeadDiskAtAgent(t *testing.T) {
 			load := w.StartLoad(a, 2*time.Millisecond, s)
 			time.Sleep(time.Second)
 			a.Link.Cut(false)
+			a.Freeze(true)
 			die(disk)
+			a.Thaw()
 			Eventually(t, 20*time.Second, "it is not ready", func() error {
 				if !a.Running() {
 					t.Fatal("the agent died with its disk")

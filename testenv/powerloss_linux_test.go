@@ -35,6 +35,7 @@ func TestPowerLossAtAgent(t *testing.T) {
 	for i := range *powerCuts {
 		a.Link.Cut(i%2 == 1)
 		time.Sleep(time.Duration(100+rnd.IntN(500)) * time.Millisecond)
+		a.Freeze(false)
 		disk.CutPower()
 		a.Kill()
 		disk.PowerOn()
@@ -57,6 +58,7 @@ func TestPowerLossAtHub(t *testing.T) {
 	}
 	for range *powerCuts {
 		time.Sleep(time.Duration(200+rnd.IntN(600)) * time.Millisecond)
+		w.Hub.Freeze(false)
 		disk.CutPower()
 		w.Hub.Kill()
 		disk.PowerOn()
