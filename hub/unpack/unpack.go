@@ -85,12 +85,10 @@ func (u *Unpacker) keep(ctx context.Context, h *health, name string, standby fun
 		if ctx.Err() != nil {
 			return
 		}
-		// Who gets in another's way soon sees the lease lost, or goes on where that one is.
-		contended := errors.Is(err, errLeaseLost) || errors.Is(err, errConflict) || errors.Is(err, store.ErrGuard)
-		if contended || time.Since(began) > 2*retryMost {
+		if time.Since(began) > 2*retryMost {
 			wait = retryFirst
 		}
-		if !contended {
+		if !errors.Is(err, errLeaseLost) {
 			h.set(u, name, err)
 		}
 		if sleep(ctx, wait) != nil {
