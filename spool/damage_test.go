@@ -328,7 +328,11 @@ func tearEnd(dir string) error {
 	mems, err := filepath.Glob(filepath.Join(dir, "seg-*", memName))
 	for _, mem := range mems {
 		l, e := openLog(mem, secret{})
-		if err = errors.Join(err, e); e != nil || l.end <= logHeader {
+		if err = errors.Join(err, e); e != nil {
+			continue
+		}
+		if l.end <= logHeader {
+			err = errors.Join(err, l.Close())
 			continue
 		}
 		last := int64(0)

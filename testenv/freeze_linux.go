@@ -21,7 +21,7 @@ func (p *Process) Freeze(idle bool) {
 	Eventually(p.tb, 10*time.Second, "no thread of "+p.name+" runs", func() error {
 		stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
 		if err != nil || len(stats) == 0 {
-			return fmt.Errorf("no threads: %w", err)
+			return fmt.Errorf("process %d has no threads (%v)", p.cmd.Process.Pid, err)
 		}
 		for _, path := range stats {
 			data, err := os.ReadFile(path)
