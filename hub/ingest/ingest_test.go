@@ -38,6 +38,12 @@ func (c *counts) get(k string) int {
 	return c.n[k]
 }
 
+func (c *counts) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return fmt.Sprint(c.n)
+}
+
 func (c *counts) hooks() Hooks {
 	return Hooks{
 		Block:    func(result string, n int) { c.add(result, n) },

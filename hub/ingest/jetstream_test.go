@@ -73,7 +73,7 @@ func TestTwoInstancesRace(t *testing.T) {
 	a.wait(t)
 	b.wait(t)
 	checkLedger(t, readLedger(t, st), flows)
-	t.Logf("%v", c.n)
+	t.Log(&c)
 }
 
 // The same frames reach two instances: whichever is late finds its guard failed,
