@@ -291,6 +291,7 @@ func TestInspectAfterAKill(t *testing.T) {
 	appendOK(t, s, wire.Normal, msgs(10, "a")...)
 	appendOK(t, s, wire.Urgent, msgs(2, "u")...)
 	appendOK(t, s, wire.Normal, msg(strings.Repeat("x", 3*threshold)))
+	s.keeper.wait()
 	copied := filepath.Join(t.TempDir(), "spool") // as the disk is at this moment
 	if err := os.CopyFS(copied, os.DirFS(cfg.Dir)); err != nil {
 		t.Fatal(err)
@@ -342,11 +343,12 @@ func TestVerifyFindsDamage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			before := folder(t, cfg.Dir)
 			var in *Inspector
-			if live {
+			var before map[string]string
+			if live { // its folder changes
 				in = s.Inspector()
 			} else {
+				before = folder(t, cfg.Dir)
 				in = inspect(t, cfg)
 			}
 			bad := map[string]string{}

@@ -163,7 +163,11 @@ func TestEncryptedCrashWithoutRegistry(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		survives(t, open(t, cfg), flow, want, 0)
+		s := open(t, cfg)
+		survives(t, s, flow, want, 0)
+		if err := s.Close(); err != nil { // else the repair moves folders while they are read
+			t.Fatal(err)
+		}
 		wantNoMarks(t, crashed)
 	}
 }
