@@ -361,7 +361,7 @@ func TestVerifyFindsDamage(t *testing.T) {
 			if err != nil || len(bad) != 1 || !strings.Contains(bad[hurt], "checksum") {
 				t.Errorf("%v, %v", bad, err)
 			}
-			if after := folder(t, cfg.Dir); !live && !reflect.DeepEqual(after, before) {
+			if !live && !reflect.DeepEqual(folder(t, cfg.Dir), before) {
 				t.Error("the folder was changed")
 			}
 			got := peek(t, in, Query{Lanes: []wire.Lane{wire.Normal}})
