@@ -37,7 +37,7 @@
 //
 // Reading order: config.go (what can be set and what comes back), append.go
 // (how messages come in), lane.go and gather.go (how they become numbered
-// blocks), commit.go (how these become durable), memory.go (or wait for that), store.go (Badger: options,
+// blocks), commit.go (how these become durable), memory.go (or wait for that), store.go and openbadger.go (Badger: options,
 // files, syncs), rotate.go and reserve.go (where the next head comes from),
 // keeper.go, release.go and seal.go (how a full one is closed), read.go, segment.go (how
 // blocks are found), trim.go (how they leave), ids.go and idfile.go (retries),

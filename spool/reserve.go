@@ -28,7 +28,7 @@ const plenty = 96 << 20
 
 // margin is free space without which no head is opened: Badger writes the first
 // bytes of its files through mappings. That a neighbour arrives in between is
-// survived (openNew), but costs memory.
+// survived (openBadger), but costs memory.
 const margin = 4 << 20
 
 // marginLeft is errNoReserve if there is less.

@@ -82,7 +82,7 @@ func (s *Spool) openHead(bytes int64) (*segment, error) {
 		return nil, err
 	}
 	if wait := time.Until(s.openAfter); wait > 0 {
-		return nil, fmt.Errorf("%w: it was filled up while a segment was opened; trying again in %v", ErrDiskFull, wait.Round(time.Second))
+		return nil, fmt.Errorf("%w; trying again in %v", s.openErr, wait.Round(time.Second))
 	}
 	s.mu.Lock()
 	s.nextSegment++
@@ -90,7 +90,8 @@ func (s *Spool) openHead(bytes int64) (*segment, error) {
 	s.mu.Unlock()
 	g := &segment{num: num, dir: s.segmentDir(num), index: map[wire.Flow][]wire.Range{}}
 	err := s.reserved(func() (err error) { g.head, err = s.createHead(g.dir, s.geo, bytes); return err })
-	if errors.Is(err, errFilledUp) { // not too often: each costs memory
+	if errors.Is(err, errHalfOpen) { // not too often: each costs memory
+		s.openErr = diskError("open segment "+g.dir, err)
 		s.openAfter = time.Now().Add(min(time.Hour, time.Second<<s.openFaults))
 		s.openFaults = min(s.openFaults+1, 12)
 	}

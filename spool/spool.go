@@ -40,6 +40,7 @@ type Spool struct {
 	openMu     sync.Mutex // one head is opened at a time; comes before mu
 	alterMu    sync.Mutex // one step of the removals at a time; comes before metaMu
 	openAfter  time.Time  // no head is opened before; guarded by openMu
+	openErr    error      // why; guarded by openMu
 	openFaults int        // guarded by openMu
 
 	metaMu   sync.Mutex // one meta file is written at a time; comes before mu

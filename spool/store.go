@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/dgraph-io/badger/v4"
@@ -143,7 +141,7 @@ func (s *Spool) createHead(dir string, geo geometry, vlogBytes int64) (*head, er
 	err = s.step("rotate:open", func() (err error) {
 		if err = geo.keys.prepare(dir); err == nil {
 			key, _ := geo.keys.current()
-			h.db, err = openNew(geo.options(dir, key))
+			h.db, err = openBadger(geo.options(dir, key))
 		}
 		return err
 	})
@@ -162,26 +160,6 @@ func (s *Spool) createHead(dir string, geo geometry, vlogBytes int64) (*head, er
 	h.pages = settle(h.vlog)
 	settle(h.mem)
 	return h, nil
-}
-
-// errFilledUp means that the disk became full while Badger was opening. What it
-// had begun cannot be closed: it stays in memory, about a megabyte.
-var errFilledUp = errors.New("the disk was filled up while a segment was opened")
-
-// openNew opens a new database. Its files have no blocks yet when Badger writes
-// their first bytes through a mapping: a disk that became full this very moment
-// is an error here, not the end of the process.
-func openNew(opt badger.Options) (db *badger.DB, err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if p := recover(); p != nil {
-			db, err = nil, fmt.Errorf("%w: %w: %v", errFilledUp, syscall.ENOSPC, p)
-		}
-	}()
-	if db, err = badger.Open(opt); err != nil {
-		return nil, err // what Badger returns beside an error cannot be closed
-	}
-	return db, nil
 }
 
 // prepare opens our descriptors and preallocates both files.
