@@ -34,7 +34,7 @@ func TestDeadDiskAtAgent(t *testing.T) {
 			a.Thaw()
 			Eventually(t, 20*time.Second, "it is not ready", func() error {
 				if !a.Running() {
-					t.Fatal("the agent died with its disk")
+					t.Fatalf("the agent died with its disk: %s", a.ended())
 				}
 				resp, err := a.http.Get("http://agent/readyz")
 				if err != nil {
@@ -51,7 +51,7 @@ func TestDeadDiskAtAgent(t *testing.T) {
 				t.Errorf("publish: %v", err)
 			}
 			if !a.Running() {
-				t.Fatal("the agent died with its disk")
+				t.Fatalf("the agent died with its disk: %s", a.ended())
 			}
 			a.Stop(60 * time.Second)
 			disk.PowerOn()
@@ -85,7 +85,7 @@ func TestNeighbourAtAgent(t *testing.T) {
 		}
 		time.Sleep(time.Duration(rnd.IntN(500)) * time.Millisecond)
 		if !a.Running() {
-			t.Fatal("the agent died of a full disk")
+			t.Fatalf("the agent died of a full disk: %s", a.ended())
 		}
 		if i%4 == 3 {
 			a.Kill()
@@ -93,7 +93,7 @@ func TestNeighbourAtAgent(t *testing.T) {
 		}
 		Eventually(t, 20*time.Second, "it answers", func() error {
 			if !a.Running() {
-				t.Fatal("the agent died of a full disk")
+				t.Fatalf("the agent died of a full disk: %s", a.ended())
 			}
 			_, err := a.Status()
 			return err

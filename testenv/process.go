@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -86,9 +87,10 @@ type Process struct {
 func NewProcess(tb TB, name, log string, args ...string) *Process {
 	p := &Process{tb: tb, name: name, args: args, log: log}
 	tb.Cleanup(func() {
+		ended := p.ended()
 		p.Kill()
 		if tb.Failed() {
-			tb.Logf("last output of %s:\n%s", name, tail(log, 6000))
+			tb.Logf("last output of %s (%s):\n%s", name, ended, tail(log, 6000))
 		}
 	})
 	return p
@@ -133,6 +135,25 @@ func (p *Process) Running() bool {
 	default:
 		return true
 	}
+}
+
+// ended says how the program came to its end, with its last words if these are
+// not of its log.
+func (p *Process) ended() string {
+	switch {
+	case p.cmd == nil:
+		return "never started"
+	case p.Running():
+		return "running"
+	}
+	words := tail(p.log, 64<<10)
+	for _, mark := range []string{"panic: ", "fatal error: ", "SIGBUS"} {
+		if at := bytes.Index(words, []byte(mark)); at >= 0 {
+			return fmt.Sprintf("%v: %.500s", p.cmd.ProcessState, words[at:])
+		}
+	}
+	lines := bytes.Split(bytes.TrimSpace(words), []byte("\n"))
+	return fmt.Sprintf("%v: %.500s", p.cmd.ProcessState, lines[len(lines)-1])
 }
 
 // Kill ends the program as kill -9 does, and returns when it is gone.
