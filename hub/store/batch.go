@@ -80,8 +80,11 @@ func (s *Store) StartBatch(msgs []Msg) (*Pending, error) {
 	}
 	if err := s.writeBatch(msgs, token); err != nil {
 		s.answers.forget(token)
-		if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) {
-			return nil, fmt.Errorf("store: publish: %w", err) // the commit was never written
+		switch { // in both cases the commit was never written
+		case errors.Is(err, nats.ErrMaxPayload):
+			return nil, fmt.Errorf("%w: %w", ErrTooLarge, err)
+		case errors.Is(err, nats.ErrBadSubject):
+			return nil, fmt.Errorf("store: publish: %w", err)
 		}
 		return nil, unknown(err)
 	}
@@ -195,7 +198,9 @@ func parseAck(m *nats.Msg) (seq uint64, stream string, err error) {
 		if strings.HasPrefix(a.Error.Description, "maximum ") {
 			return 0, "", fmt.Errorf("%w: stream %s: %w", ErrFull, a.Stream, detail)
 		}
-	case codeTooLarge, codeNotMatch, codeBatchDisabled, codeBatchHeader, codeBatchTooLarge:
+	case codeTooLarge:
+		return 0, "", fmt.Errorf("%w: %w", ErrTooLarge, detail)
+	case codeNotMatch, codeBatchDisabled, codeBatchHeader, codeBatchTooLarge:
 		return 0, "", fmt.Errorf("store: publish: %w", detail)
 	}
 	return 0, "", unknown(detail)

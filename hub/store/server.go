@@ -14,6 +14,14 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
+// authTimeout leaves an agent behind a satellite, or on a modem, the round trips
+// that a login takes.
+const authTimeout = 15 * time.Second
+
+// pingInterval is longer than an idle metered session is silent, so that the
+// server adds nothing to what that costs. Sessions notice a dead link themselves.
+const pingInterval = 6 * time.Minute
+
 // embedded is a nats-server in this process.
 type embedded struct {
 	srv    *server.Server
@@ -72,6 +80,8 @@ func startServer(ctx context.Context, cfg Config) (*embedded, error) {
 		NoSigs:                 true,
 		NoLog:                  true,
 		MaxPayload:             int32(cfg.MaxPayload),
+		AuthTimeout:            authTimeout.Seconds(),
+		PingInterval:           pingInterval,
 		JetStream:              true,
 		StoreDir:               cfg.Dir,
 		SyncAlways:             true, // an answer means durable

@@ -48,6 +48,9 @@ func (c Config) withDefaults() (Config, error) {
 	case c.Instance == "":
 		return c, errors.New("unpack: no instance id")
 	}
+	if n := c.Store.MaxPayload(); n < PartBytes+partRoom {
+		return c, fmt.Errorf("unpack: the NATS server takes messages of at most %d bytes; set its max_payload to 1MB or more", n)
+	}
 	for i, r := range c.Routes {
 		if r.Match == "" || r.Stream == "" || r.Prefix == "" {
 			return c, fmt.Errorf("unpack: route %d lacks match, stream or prefix", i)

@@ -20,6 +20,7 @@
 // block as messages of a stream), position.go (where a writer resumes). The
 // driver: config.go, unpack.go (who runs what), lease.go (who tries), state.go
 // (checkpoints and route tables), worker.go (one route's life), locate.go
-// (where the stream stands), feed.go (read and decode), pump.go and slot.go
-// (batches in flight), dead.go, gaps.go, retain.go and mark.go.
+// (where the stream stands), feed.go (read and decode), piece.go (blocks of
+// several messages), pump.go and slot.go (batches in flight), dead.go, gaps.go,
+// retain.go and mark.go.
 package unpack

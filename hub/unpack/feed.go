@@ -13,14 +13,17 @@ import (
 const (
 	hdrReceived = "Fieldpost-Received"
 	hdrVoid     = "Fieldpost-Void"
-	hdrBlank    = "Fieldpost-Blank"  // "1": some messages of the block are blank
-	hdrMark     = "Fieldpost-Mark"   // "1": no block, only the received set
-	hdrClosed   = "Fieldpost-Closed" // of a mark: since when nothing more will come, RFC 3339
+	hdrBlank    = "Fieldpost-Blank"    // "1": some messages of the block are blank
+	hdrBackfill = "Fieldpost-Backfill" // "1": newer messages of the lane were stored before
+	hdrPiece    = "Fieldpost-Piece"    // <i>/<n>: of a block that takes several messages; the last has the other headers
+	hdrMark     = "Fieldpost-Mark"     // "1": no block, only the received set
+	hdrClosed   = "Fieldpost-Closed"   // of a mark: since when nothing more will come, RFC 3339
 )
 
 // chunk is what one block projects to.
 type chunk struct {
 	seq   uint64 // of the block
+	next  uint64 // of what follows it
 	from  uint64 // projected messages of the block that outs leaves out
 	epoch string
 	lane  wire.Lane
@@ -44,6 +47,7 @@ func (f *feed) run(ctx context.Context) error {
 	}
 	defer r.Close()
 	dec, proj := wire.NewDecoder(), NewProjector(f.w.stream, f.tables)
+	var parts pieces
 	next := f.from.Block
 	for {
 		m, err := r.Next(ctx)
@@ -63,8 +67,17 @@ func (f *feed) run(ctx context.Context) error {
 			f.w.lost(next, m.Seq)
 		}
 		next = m.Seq + 1
+		m, ok, broken := parts.add(m)
+		if !ok {
+			continue
+		}
 		f.past(m.Seq)
-		c, err := f.project(ctx, dec, proj, m)
+		c := chunk{seq: m.Seq, next: next, left: f.from.skip}
+		if broken != nil {
+			err = f.w.u.poison(ctx, m, broken)
+		} else {
+			err = f.project(ctx, dec, proj, m, &c)
+		}
 		if err != nil {
 			return err
 		}
@@ -92,11 +105,10 @@ func (f *feed) past(seq uint64) {
 	}
 }
 
-// project decodes one message of the ledger and takes off what the stream has.
-func (f *feed) project(ctx context.Context, dec *wire.Decoder, proj *Projector, m store.Stored) (chunk, error) {
-	c := chunk{seq: m.Seq, left: f.from.skip}
+// project decodes one block of the ledger and takes off what the stream has.
+func (f *feed) project(ctx context.Context, dec *wire.Decoder, proj *Projector, m store.Stored, c *chunk) error {
 	if m.Header[hdrMark] != nil || m.Header[hdrVoid] != nil {
-		return c, nil
+		return nil
 	}
 	b, err := dec.Decode(m.Data, true)
 	if err == nil {
@@ -104,14 +116,19 @@ func (f *feed) project(ctx context.Context, dec *wire.Decoder, proj *Projector, 
 	}
 	switch {
 	case errors.Is(err, wire.ErrVersion):
-		return c, fmt.Errorf("unpack: block %d of %s was written by a newer Fieldpost; upgrade this hub: %w", m.Seq, m.Subject, err)
+		return fmt.Errorf("unpack: block %d of %s was written by a newer Fieldpost; upgrade this hub: %w", m.Seq, m.Subject, err)
 	case err != nil:
 		c.outs = nil
-		return c, f.w.u.poison(ctx, m, err)
+		return f.w.u.poison(ctx, m, err)
 	}
 	c.epoch, c.lane = b.Epoch.String(), b.Lane
 	all := len(c.outs)
+	if m.Header[hdrBackfill] != nil {
+		for i := range c.outs {
+			c.outs[i].Backfill = true
+		}
+	}
 	c.outs = Cut(&f.from.Position, &f.from.skip, m.Seq, c.outs)
 	c.from, c.left = uint64(all-len(c.outs)), f.from.skip
-	return c, nil
+	return nil
 }

@@ -34,11 +34,18 @@ func (g *gaps) work(ctx context.Context) error {
 	}
 	defer r.Close()
 	saved := time.Now()
+	var parts pieces
 	for {
 		m, err := r.Next(ctx)
 		if err == nil {
-			err = g.take(ctx, m)
-			at.Block = m.Seq + 1
+			next := m.Seq + 1
+			m, whole, broken := parts.add(m)
+			if whole && broken == nil { // else whoever unpacks it finds that out
+				err = g.take(ctx, m)
+			}
+			if !parts.open() {
+				at.Block = next
+			}
 		}
 		idle := errors.Is(err, store.ErrNotFound)
 		if err != nil && !idle {

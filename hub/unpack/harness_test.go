@@ -105,14 +105,20 @@ func (w *world) flow(device string, n byte, lane wire.Lane) (string, wire.Flow, 
 	return subject, f, st
 }
 
-// put stores a message of the ledger as ingest does.
+// put stores a block in the ledger as ingest does, now and then in pieces, and
+// returns the sequence where it begins.
 func (w *world) put(subject string, st *flowState, r wire.Range, h nats.Header, data []byte) uint64 {
 	w.t.Helper()
 	st.set = st.set.Add(r)
 	h["Fieldpost-Received"] = []string{st.set.String()}
+	n := 1
+	if w.rng.IntN(6) == 0 && h[hdrVoid] == nil {
+		n = 2 + w.rng.IntN(3)
+	}
+	msgs := inPieces(subject, h, data, n)
 	for {
-		h[store.GuardSubject] = []string{strconv.FormatUint(st.last, 10)}
-		seq, err := w.s.PublishBatch(w.ctx(), []store.Msg{{Subject: subject, Header: h, Data: data}})
+		msgs[0].Header[store.GuardSubject] = []string{strconv.FormatUint(st.last, 10)}
+		seq, err := w.s.PublishBatch(w.ctx(), msgs)
 		if errors.Is(err, store.ErrGuard) { // a mark
 			m, err := w.s.Last(w.ctx(), store.Blocks, subject)
 			if err != nil {
@@ -125,8 +131,23 @@ func (w *world) put(subject string, st *flowState, r wire.Range, h nats.Header, 
 			w.t.Fatal(err)
 		}
 		st.last, st.next = seq, r.Last+1
-		return seq
+		return seq + 1 - uint64(n)
 	}
+}
+
+// inPieces is a block as n messages of the ledger.
+func inPieces(subject string, h nats.Header, data []byte, n int) (out []store.Msg) {
+	for i := range n {
+		m := store.Msg{Subject: subject, Header: nats.Header{}, Data: data[i*len(data)/n : (i+1)*len(data)/n]}
+		if i == n-1 {
+			m.Header = h
+		}
+		if n > 1 {
+			m.Header[hdrPiece] = []string{fmt.Sprintf("%d/%d", i+1, n)}
+		}
+		out = append(out, m)
+	}
+	return out
 }
 
 var subjects = []string{"a.b", "alarm.fire", "temp", "lost.x", "x.y.z", "alarm"}
@@ -135,6 +156,10 @@ var subjects = []string{"a.b", "alarm.fire", "temp", "lost.x", "x.y.z", "alarm"}
 func (w *world) block(device string, epoch byte, lane wire.Lane, count int) {
 	w.t.Helper()
 	subject, f, st := w.flow(device, epoch, lane)
+	h := nats.Header{}
+	if w.rng.IntN(4) == 0 {
+		h["Fieldpost-Backfill"] = []string{"1"}
+	}
 	b := &wire.Block{Header: wire.Header{Flow: f, Kind: wire.KindMessages, Base: 1, First: st.next, Accepted: 1_700_000_000_000}}
 	for i := range count {
 		w.n++
@@ -153,9 +178,8 @@ func (w *world) block(device string, epoch byte, lane wire.Lane, count int) {
 			m = wire.Message{Time: m.Time, Blank: []wire.Reason{wire.ReasonTTL, wire.ReasonPurge}[w.rng.IntN(2)]}
 		}
 		b.Messages = append(b.Messages, m)
-		w.expect(device, f, st.next+uint64(i), &m)
+		w.expect(device, f, st.next+uint64(i), &m, h["Fieldpost-Backfill"] != nil)
 	}
-	h := nats.Header{}
 	if gaps := w.gapsIn(device, b); len(gaps) > 0 && w.rng.IntN(3) > 0 { // else as an agent wrote that did not mark them
 		b.Blanked, h["Fieldpost-Blank"] = true, []string{"1"}
 		w.voids = append(w.voids, gaps...)
@@ -182,7 +206,7 @@ func (w *world) gapsIn(device string, b *wire.Block) (out []string) {
 	return out
 }
 
-func (w *world) expect(device string, f wire.Flow, seq uint64, m *wire.Message) {
+func (w *world) expect(device string, f wire.Flow, seq uint64, m *wire.Message, backfill bool) {
 	r := w.routes.Route(m.Subject)
 	if m.Blank != 0 || r == nil || r.Packed {
 		return
@@ -196,6 +220,9 @@ func (w *world) expect(device string, f wire.Flow, seq uint64, m *wire.Message) 
 	}
 	if m.Unsynced {
 		s.header += "unsynced"
+	}
+	if backfill {
+		s.header += "backfill"
 	}
 	if m.Headers != nil {
 		s.header += "k=[1 3] K=[2]"
@@ -400,6 +427,9 @@ func toSent(m store.Stored) sent {
 		s.header += "id=" + id
 	}
 	s.header += h.Get(HdrClock)
+	if h.Get(HdrBackfill) == "true" {
+		s.header += "backfill"
+	}
 	if h["k"] != nil {
 		s.header += fmt.Sprintf("k=%v K=%v", h["k"], h["K"])
 	}

@@ -54,7 +54,7 @@ func (w *worker) place(ctx context.Context, m store.Stored, tables Tables) (pos 
 	if !ok {
 		return Position{}, false, nil
 	}
-	raw, err := w.u.cfg.Store.Get(ctx, w.u.ledger, seq)
+	raw, err := w.block(ctx, seq)
 	if errors.Is(err, store.ErrNotFound) {
 		return Position{}, false, nil
 	}
@@ -83,6 +83,28 @@ func (w *worker) place(ctx context.Context, m store.Stored, tables Tables) (pos 
 		}
 	}
 	return Position{}, false, nil
+}
+
+// block reads the block that begins at a sequence of the ledger.
+func (w *worker) block(ctx context.Context, seq uint64) (store.Stored, error) {
+	var parts pieces
+	for {
+		m, err := w.u.cfg.Store.Get(ctx, w.u.ledger, seq)
+		if err != nil {
+			return store.Stored{}, err
+		}
+		m, ok, err := parts.add(m)
+		if err != nil {
+			return store.Stored{}, store.ErrNotFound
+		}
+		if ok {
+			return m, nil
+		}
+		if !parts.open() {
+			return store.Stored{}, store.ErrNotFound // the middle of a block
+		}
+		seq++
+	}
 }
 
 // parseBlockHeader reads "<ledger sequence>/<index>".

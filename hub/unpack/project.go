@@ -13,6 +13,9 @@ import (
 // one becomes parts. It belongs to the projection and never changes.
 const PartBytes = 512 << 10
 
+// partRoom is for the subject and the headers of a part.
+const partRoom = 16 << 10
+
 // Out is one message of a block as a stream holds it.
 type Out struct {
 	Msg         *wire.Message
@@ -20,6 +23,7 @@ type Out struct {
 	Subject     string // in the stream
 	Data        []byte // all of the payload, or a part of it
 	Part, Parts int    // from 1; Parts is 1 for a whole message
+	Backfill    bool   // newer messages of the lane were stored before
 
 	seq, time, block string // header values; alias one string per block
 }

@@ -150,7 +150,7 @@ func (p *pump) loop(ctx context.Context, chunks <-chan chunk, flights chan<- fli
 func (p *pump) begin(c chunk) {
 	p.read = Position{Block: c.seq, Index: c.from}
 	if len(c.outs) == 0 {
-		p.read = Position{Block: c.seq + 1}
+		p.read = Position{Block: c.next}
 	}
 	if !p.skipped && c.left == 0 {
 		p.skipped = true
@@ -177,7 +177,7 @@ func (p *pump) fill(c *chunk) (done bool) {
 		p.read.Index++
 	}
 	if len(c.outs) > 0 {
-		p.read = Position{Block: c.seq + 1}
+		p.read = Position{Block: c.next}
 	}
 	c.outs = nil
 	return true

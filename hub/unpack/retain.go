@@ -49,6 +49,9 @@ func (u *Unpacker) retainOnce(ctx context.Context) (more bool, err error) {
 	}
 	more = to >= info.First+retainStep
 	to = min(to, info.First+retainStep-1)
+	if to, err = u.wholeBlocks(ctx, to); err != nil || to < info.First {
+		return false, err
+	}
 	ends, err := u.scan(ctx, info.First, to)
 	if err != nil {
 		return false, err
@@ -97,6 +100,21 @@ func (u *Unpacker) disposable(ctx context.Context, info store.Info) (to uint64, 
 		to = min(to, max(young.Seq, 1)-1)
 	case !errors.Is(err, store.ErrNotFound):
 		return 0, err
+	}
+	return to, nil
+}
+
+// wholeBlocks returns the sequence up to which no block is cut.
+func (u *Unpacker) wholeBlocks(ctx context.Context, to uint64) (uint64, error) {
+	m, err := u.cfg.Store.Get(ctx, u.ledger, to)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return to, nil
+	case err != nil:
+		return 0, err
+	}
+	if i, of := parsePiece(m.Header.Get(hdrPiece)); i < of {
+		return to - uint64(i), nil
 	}
 	return to, nil
 }

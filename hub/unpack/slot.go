@@ -12,21 +12,22 @@ import (
 // Headers of a message in a route's stream. The keys are in canonical form and
 // stored verbatim.
 const (
-	HdrEpoch = "Fieldpost-Epoch"
-	HdrSeq   = "Fieldpost-Seq"
-	HdrTime  = "Fieldpost-Time"
-	HdrBlock = "Fieldpost-Block" // <ledger sequence>/<index>; in DEAD the ledger sequence alone, unless one block makes several messages
-	HdrLane  = "Fieldpost-Lane"
-	HdrID    = "Fieldpost-Id"
-	HdrClock = "Fieldpost-Clock"
-	HdrPart  = "Fieldpost-Part" // <i>/<n>
+	HdrEpoch    = "Fieldpost-Epoch"
+	HdrSeq      = "Fieldpost-Seq"
+	HdrTime     = "Fieldpost-Time"
+	HdrBlock    = "Fieldpost-Block" // <ledger sequence>/<index>; in DEAD the ledger sequence alone, unless one block makes several messages
+	HdrLane     = "Fieldpost-Lane"
+	HdrID       = "Fieldpost-Id"
+	HdrClock    = "Fieldpost-Clock"
+	HdrPart     = "Fieldpost-Part"     // <i>/<n>
+	HdrBackfill = "Fieldpost-Backfill" // "true": newer messages of the lane were stored before
 )
 
 // slot is the place of one message in a batch. Its header map is filled anew for
 // every message and allocated once.
 type slot struct {
 	h     nats.Header
-	v     [8]string
+	v     [9]string
 	extra bool // h holds more than the four that every message has
 }
 
@@ -47,6 +48,9 @@ func (s *slot) fill(o *Out, epoch string, lane wire.Lane) store.Msg {
 	}
 	if o.Parts > 1 {
 		s.set(7, HdrPart, strconv.Itoa(o.Part)+"/"+strconv.Itoa(o.Parts))
+	}
+	if o.Backfill {
+		s.set(8, HdrBackfill, "true")
 	}
 	for _, p := range o.Msg.Headers {
 		s.extra = true
