@@ -9,15 +9,17 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fieldpost/fieldpost/sync/policy"
 	"github.com/fieldpost/fieldpost/sync/uplink"
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
 
 const (
 	classUnmetered = "unmetered"
-	classMetered   = "metered"
+	classMetered   = uplink.Metered
 
 	memoryFirst = "memory-first"
+	freshFirst  = "fresh-first"
 )
 
 // Agent is one agent process.
@@ -41,6 +43,8 @@ type Agent struct {
 	class string  // of the link; guarded by mu
 	up    uplinks // nil until the spool is open; guarded by mu
 
+	policy *policy.Policy // of the link; set before the gate opens
+
 	// What the agent is joined from; tests put others here.
 	openStore func() (store, error)
 	newUplink func(store) (uplinks, error)
@@ -51,6 +55,8 @@ type uplinks interface {
 	Run(ctx context.Context) error
 	Status() uplink.Status
 	Kick()
+	Await()
+	Expect()
 	Changed()
 	ResetHub() error
 }
@@ -109,6 +115,7 @@ func (a *Agent) runStore(ctx context.Context) error {
 		a.stop()
 		return err
 	}
+	a.policy = a.newPolicy()
 	up, err := a.newUplink(st)
 	if err != nil {
 		a.stop()
@@ -116,6 +123,9 @@ func (a *Agent) runStore(ctx context.Context) error {
 	}
 	upCtx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	usageCtx, keepNoMore := context.WithCancel(context.Background())
+	var keeper sync.WaitGroup
+	keeper.Go(func() { a.keepUsage(usageCtx) })
 	upDone := make(chan error, 1)
 	go func() { upDone <- up.Run(upCtx) }()
 	a.mu.Lock()
@@ -146,6 +156,8 @@ func (a *Agent) runStore(ctx context.Context) error {
 			runErr = errors.Join(runErr, err)
 		}
 	}
+	keepNoMore() // when the uplink has ended and before the folder is free: all that was sent is kept
+	keeper.Wait()
 	return errors.Join(runErr, st.Close())
 }
 

@@ -22,6 +22,9 @@ type frameBudgets struct {
 	large    *budget // bytes of frames that do not fit into one
 	messages *budget // with the spool
 	hub      *budget // publishes that wait for the hub
+
+	spareChunks freeList[chunk] // normal ones
+	spareGroups freeList[group]
 }
 
 func newFrameBudgets(s SocketConfig) frameBudgets {
@@ -30,6 +33,9 @@ func newFrameBudgets(s SocketConfig) frameBudgets {
 		large:    newBudget(max(s.MaxInflight/4, s.MaxPayload+2*maxFrameHead)),
 		messages: newBudget(64 << 10),
 		hub:      newBudget(1024),
+
+		spareChunks: freeList[chunk]{keep: 8},
+		spareGroups: freeList[group]{keep: 4},
 	}
 }
 
@@ -42,10 +48,7 @@ type chunk struct {
 	refs  atomic.Int32 // the reader, and each group
 }
 
-var (
-	smallChunks  = sync.Pool{New: func() any { return &chunk{buf: make([]byte, smallChunk)} }}
-	normalChunks = sync.Pool{New: func() any { return &chunk{buf: make([]byte, normalChunk)} }}
-)
+var smallChunks = sync.Pool{New: func() any { return &chunk{buf: make([]byte, smallChunk)} }}
 
 // drop gives one reference back.
 func (c *chunk) drop(a *Agent) {
@@ -60,7 +63,7 @@ func (c *chunk) drop(a *Agent) {
 		a.frames.chunks.give(c.held)
 		a.bodies.give(c.held)
 		c.held = 0
-		normalChunks.Put(c)
+		a.frames.spareChunks.put(c)
 	default:
 		smallChunks.Put(c)
 	}
@@ -149,7 +152,10 @@ func (in *input) release() {
 func (a *Agent) chunk(normal bool) *chunk {
 	if normal && a.frames.chunks.take(normalChunk) {
 		if a.bodies.take(normalChunk) {
-			c := normalChunks.Get().(*chunk)
+			c := a.frames.spareChunks.get()
+			if c == nil {
+				c = &chunk{buf: make([]byte, normalChunk)}
+			}
 			c.held = normalChunk
 			return c
 		}

@@ -90,18 +90,18 @@ type LaneRule struct {
 
 // LinkConfig says what the link costs.
 type LinkConfig struct {
-	Class      string        // unmetered (default) | metered
+	Class      string        // unmetered (default) | metered | one that a window is for
 	MaxRate    int64         // bytes a second; 0: unlimited
-	Flush      time.Duration // how long small messages wait for company; 0: not at all
-	DailyBytes int64         // 0: unlimited
+	Flush      time.Duration // how long small messages wait for company; 0: not at all; at most 1 min
+	DailyBytes int64         // of a calendar day in local time; 0: unlimited; urgent counts, but passes
 	Windows    []LinkWindow
 }
 
-// LinkWindow opens lanes at certain times only.
+// LinkWindow opens lanes at certain times only: see policy.Window.
 type LinkWindow struct {
-	Class string
+	Class string // empty: every class
 	Lanes []wire.Lane
-	Cron  string
+	Cron  string // see policy.Cron
 	For   time.Duration
 }
 
@@ -173,7 +173,7 @@ func (c Config) Validate() error {
 			bad(fmt.Sprintf("lanes[%d].lane", i), "not one of urgent, normal, bulk")
 		}
 	}
-	c.Link.validate(bad, later)
+	c.Link.validate(bad)
 	later(len(c.Access) > 0, "access")
 	later(c.MQTT != MQTTConfig{}, "mqtt")
 	later(c.Syslog.Socket != "", "syslog.socket")
@@ -207,7 +207,7 @@ func (s SpoolConfig) validate(bad func(key, format string, args ...any), later f
 	notNegative(bad, "spool.keep_free", s.KeepFree)
 	oneOf(bad, "spool.when_full", s.WhenFull, "reject", "drop-oldest")
 	notNegative(bad, "spool.max_age", int64(s.MaxAge))
-	oneOf(bad, "spool.order", s.Order, "fifo", "fresh-first")
+	oneOf(bad, "spool.order", s.Order, "fifo", freshFirst)
 	oneOf(bad, "spool.durability", s.Durability, "disk", memoryFirst)
 	if s.FreshShare < 1 || s.FreshShare > 100 {
 		bad("spool.fresh_share", "%d%% is not between 1%% and 100%%", s.FreshShare)
@@ -217,20 +217,6 @@ func (s SpoolConfig) validate(bad func(key, format string, args ...any), later f
 			bad("spool.key_file", "key %d has %d bytes; a key has 16, 24 or 32", i+1, n)
 		}
 	}
-	later(s.Order == "fresh-first", "spool.order: fresh-first")
-	later(s.FreshShare != 50, "spool.fresh_share")
-}
-
-func (l LinkConfig) validate(bad func(key, format string, args ...any), later func(asked bool, key string)) {
-	oneOf(bad, "link.class", l.Class, classUnmetered, classMetered)
-	notNegative(bad, "link.max_rate", l.MaxRate)
-	notNegative(bad, "link.flush", int64(l.Flush))
-	notNegative(bad, "link.daily_bytes", l.DailyBytes)
-	later(l.Class == classMetered, "link.class: metered")
-	later(l.MaxRate != 0, "link.max_rate")
-	later(l.Flush != 0, "link.flush")
-	later(l.DailyBytes != 0, "link.daily_bytes")
-	later(len(l.Windows) > 0, "link.windows")
 }
 
 func oneOf(bad func(key, format string, args ...any), key, got string, names ...string) {

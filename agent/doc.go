@@ -10,11 +10,11 @@
 //   - On stop, what was accepted is finished and answered before the spool closes.
 //
 // Reading order, along a message's way: config.go, agent.go (lifecycle), join.go
-// (spool and uplink), gate.go (who may use the spool, and until when), listen.go
-// (the socket), conn.go (HTTP or frames?). Over HTTP: http.go (routes, bodies),
+// (spool and uplink), linkpolicy.go (what the link may be used for), gate.go (who
+// may use the spool, and until when), listen.go (the socket), conn.go (HTTP or frames?). Over HTTP: http.go (routes, bodies),
 // publish.go (one message), ndjson.go, stream.go and line.go (many). Over frames:
-// frames.go (a connection), chunk.go (its memory), group.go (publishes that share
-// an answer). Then submit.go (to the spool), wait.go and tap.go (what came of it),
+// frames.go (a connection), chunk.go and freelist.go (its memory), group.go (publishes
+// that share an answer). Then submit.go (to the spool), wait.go and tap.go (what came of it),
 // status.go, metrics.go, problem.go (how errors are told), spooltools.go and
 // spoolstream.go (what an operator does), folder.go (the same without an agent) and budget.go.
 package agent

@@ -203,8 +203,13 @@ type fakeUplink struct {
 
 func (u *fakeUplink) Run(ctx context.Context) error { <-ctx.Done(); return nil }
 func (u *fakeUplink) Status() uplink.Status {
-	return uplink.Status{LastError: "wrong_hub: another hub answers"}
+	return uplink.Status{LastError: "wrong_hub: another hub answers", History: []uplink.Transition{
+		{At: time.Unix(1700000060, 0), Hub: "nats://h:4222", Reason: "cut"},
+		{At: time.Unix(1700000000, 0), Up: true, Hub: "nats://h:4222"},
+	}}
 }
+func (u *fakeUplink) Await()   {}
+func (u *fakeUplink) Expect()  {}
 func (u *fakeUplink) Kick()    { u.mu.Lock(); u.kicks++; u.mu.Unlock() }
 func (u *fakeUplink) Changed() {}
 func (u *fakeUplink) ResetHub() error {

@@ -210,7 +210,7 @@ func TestDuplicatesInAPipeline(t *testing.T) {
 // noMemoryHeld waits until all budgets are given back.
 func (w *world) noMemoryHeld() {
 	w.t.Helper()
-	f := w.a.frames
+	f := &w.a.frames
 	for name, b := range map[string]*budget{"bodies": w.a.bodies, "lines": w.a.lines, "large": f.large, "messages": f.messages, "hub": f.hub} {
 		w.eventually(name+" are given back", func() bool {
 			b.mu.Lock()

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/fieldpost/fieldpost/agent/frame"
@@ -35,10 +34,8 @@ type group struct {
 // maxGroup bounds the messages of a group: the size of a block, roughly.
 const maxGroup = 1024
 
-var groups sync.Pool // of *group
-
-func newGroup() *group {
-	if g, ok := groups.Get().(*group); ok {
+func (a *Agent) newGroup() *group {
+	if g := a.frames.spareGroups.get(); g != nil {
 		return g
 	}
 	g := &group{}
@@ -62,7 +59,7 @@ func (gs *grouping) add(pub *frame.View) {
 		gs.submit()
 	}
 	if gs.open == nil {
-		g := newGroup()
+		g := gs.f.a.newGroup()
 		g.f, g.chunk, g.began, g.first = gs.f, gs.f.in.hold(), gs.now, gs.f.count
 		g.lane, g.memory, g.hub = lane, pub.Memory, time.Duration(pub.Hub)*time.Millisecond
 		gs.open = g
@@ -133,6 +130,9 @@ func (gs *grouping) submit() {
 		g.memory = false // answer what comes of it
 	}
 	first, lane, memory := g.first, g.lane, g.memory
+	if g.hub > 0 {
+		f.a.expectHub()
+	}
 	if p := f.a.submit(g.lane, g.msgs, g.done); p != nil {
 		f.refuse(first, n, p)
 		f.a.frames.messages.give(int64(n))
@@ -173,10 +173,11 @@ func (g *group) settle(rc spool.Receipt, p *problem) {
 
 // free lets go of the messages and what they refer to.
 func (g *group) free() {
-	g.chunk.drop(g.f.a)
+	a := g.f.a
+	g.chunk.drop(a)
 	clear(g.msgs)
 	g.f, g.chunk, g.msgs = nil, nil, g.msgs[:0]
-	groups.Put(g)
+	a.frames.spareGroups.put(g)
 }
 
 func (f *frameConn) receipt(first uint64, n int, rc spool.Receipt, hub bool) {

@@ -42,10 +42,10 @@ func (a *Agent) openError(err error) error {
 }
 
 // pingInterval is how often NATS itself asks whether an idle link is alive; a
-// session with something under way asks on its own.
+// session asks on its own. In class metered its ping of 5 minutes is enough.
 func (a *Agent) pingInterval() time.Duration {
 	if a.linkClass() == classMetered {
-		return 5 * time.Minute
+		return 15 * time.Minute
 	}
 	return 20 * time.Second
 }
@@ -73,8 +73,10 @@ func (a *Agent) newNATSUplink(st store) (uplinks, error) {
 	return uplink.New(uplink.Config{
 		Device: a.device, Version: a.cfg.Version, Labels: a.cfg.Labels,
 		Source: sp, Pins: sp, Dialer: dialer,
-		Epoch:     func() wire.Epoch { return sp.Stats().Epoch },
-		Class:     a.linkClass,
+		Epoch:      func() wire.Epoch { return sp.Stats().Epoch },
+		Class:      a.linkClass,
+		FreshFirst: a.cfg.Spool.Order == freshFirst, FreshShare: a.cfg.Spool.FreshShare,
+		Flush: a.cfg.Link.Flush, Policy: a.policy, MaxRate: a.cfg.Link.MaxRate, MaxFrame: a.cfg.Link.maxFrame(),
 		Heartbeat: func() wire.Heartbeat { return heartbeat(sp.Stats(), a.started) },
 		Hooks:     hooks,
 		Log:       a.log,

@@ -68,6 +68,9 @@ func (a *Agent) publishLines(w http.ResponseWriter, r *http.Request) *problem {
 	if ack == ackMemory {
 		return b.answerMemory(w, bd)
 	}
+	if ack == ackHub {
+		a.expectHub()
+	}
 	rc, p := a.append(b.lane, b.msgs)
 	b.release()
 	bd.release(a)

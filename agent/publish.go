@@ -78,6 +78,9 @@ func (a *Agent) publishOne(w http.ResponseWriter, r *http.Request) *problem {
 	if ack == ackMemory {
 		return a.answerMemory(w, lane, msgs, bd)
 	}
+	if ack == ackHub {
+		a.expectHub()
+	}
 	rc, p := a.append(lane, msgs)
 	bd.release(a)
 	if p != nil {

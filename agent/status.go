@@ -3,9 +3,12 @@ package agent
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/fieldpost/fieldpost/spool"
+	"github.com/fieldpost/fieldpost/sync/policy"
 	"github.com/fieldpost/fieldpost/sync/uplink"
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
@@ -31,6 +34,48 @@ type linkJSON struct {
 	RTT       float64    `json:"rtt_ms"`
 	LastError string     `json:"last_error"`
 	Class     string     `json:"class"`
+
+	MaxRate int64               `json:"max_rate,omitempty"` // bytes a second
+	Budget  *budgetJSON         `json:"budget,omitempty"`   // of link.daily_bytes
+	Windows map[string]laneOpen `json:"windows,omitempty"`  // of lanes that a window of this class names
+	History []transitionJSON    `json:"history"`            // the last ten, newest first
+}
+
+type budgetJSON struct {
+	Daily   int64      `json:"daily_bytes"`
+	Used    int64      `json:"used_bytes"`
+	Left    int64      `json:"left_bytes"`
+	Renewed *time.Time `json:"renewed"`
+}
+
+type laneOpen struct {
+	Open  bool       `json:"open"`
+	Until *time.Time `json:"until"` // when that changes
+}
+
+// limits adds what the policy says.
+func (l *linkJSON) limits(s policy.State) {
+	l.MaxRate = s.MaxRate
+	if s.DailyBytes > 0 {
+		l.Budget = &budgetJSON{s.DailyBytes, s.Used, s.Left(), timeOrNull(s.Renewed)}
+	}
+	for i, lane := range s.Lanes {
+		if !lane.Windowed {
+			continue
+		}
+		if l.Windows == nil {
+			l.Windows = map[string]laneOpen{}
+		}
+		l.Windows[wire.Lane(i).String()] = laneOpen{lane.Open, timeOrNull(lane.Until)}
+	}
+}
+
+// transitionJSON is one change of the link.
+type transitionJSON struct {
+	At     *time.Time `json:"at"`
+	Up     bool       `json:"up"`
+	Hub    string     `json:"hub"`    // that answered, or that is lost
+	Reason string     `json:"reason"` // why it is down, or what kept it down before
 }
 
 type laneJSON struct {
@@ -73,13 +118,14 @@ func (a *Agent) statusOf(s spool.Stats, l uplink.Status) statusJSON {
 		Device: a.device, Version: a.cfg.Version,
 		Link: linkJSON{
 			Up: l.Up, Hub: l.Hub, Since: timeOrNull(l.Since), LastError: l.LastError, Class: a.linkClass(),
-			RTT: float64(l.RTT.Microseconds()) / 1000,
+			RTT: float64(l.RTT.Microseconds()) / 1000, History: []transitionJSON{},
 		},
 		Backlog:    map[wire.Lane]laneJSON{},
 		Disk:       diskJSON{Used: s.DiskUsed, Max: s.DiskMax, Free: s.DiskFree},
 		Dropped:    map[string]uint64{},
 		Quarantine: quarantineJSON{Segments: s.Quarantine.Segments, Messages: s.Quarantine.Messages, Reports: append([]string{}, s.Quarantine.Reports...)},
 	}
+	out.Link.limits(a.policy.State(time.Now()))
 	if !s.Epoch.IsZero() {
 		out.Epoch = s.Epoch.String()
 	}
@@ -88,6 +134,9 @@ func (a *Agent) statusOf(s spool.Stats, l uplink.Status) statusJSON {
 	}
 	for reason, n := range a.dropped(s) {
 		out.Dropped[reason.String()] = n
+	}
+	for _, t := range l.History {
+		out.Link.History = append(out.Link.History, transitionJSON{timeOrNull(t.At), t.Up, t.Hub, t.Reason})
 	}
 	out.Memory = s.Memory
 	for _, k := range s.Keys {
@@ -132,8 +181,8 @@ func (a *Agent) putLink(w http.ResponseWriter, r *http.Request) *problem {
 	if err := json.Unmarshal(bd.b, &in); err != nil {
 		return newProblem(codeBadRequest, "the body is not like %s: %v", example, err)
 	}
-	if in.Class != classMetered && in.Class != classUnmetered {
-		return newProblem(codeBadRequest, "class %q is not metered or unmetered", in.Class)
+	if names := a.cfg.Link.classes(); !slices.Contains(names, in.Class) {
+		return newProblem(codeBadRequest, "class %q is not one of %s; another name has to be the class of a window in link.windows", in.Class, strings.Join(names, ", "))
 	}
 	a.setLinkClass(in.Class)
 	return writeJSON(w, http.StatusOK, in)

@@ -39,13 +39,14 @@ func TestStatus(t *testing.T) {
 		backlog.normal backlog.normal.bytes backlog.normal.messages backlog.normal.oldest
 		backlog.urgent backlog.urgent.bytes backlog.urgent.messages backlog.urgent.oldest
 		device disk disk.free disk.max disk.used dropped epoch
-		link link.class link.hub link.last_error link.rtt_ms link.since link.up
+		link link.class link.history link.hub link.last_error link.rtt_ms link.since link.up
 		quarantine quarantine.messages quarantine.reports quarantine.segments version`)
 	if k := keys(got, ""); !reflect.DeepEqual(k, want) {
 		t.Errorf("keys %v\nwant %v", k, want)
 	}
 	for _, part := range []string{`"device":"dev1"`, `"version":"1.2.3"`, `"epoch":"` + w.store.epoch.String(), `"up":false`,
-		`wrong_hub`, `"class":"unmetered"`, `"normal":{"messages":1`, `"reports":[]`} {
+		`wrong_hub`, `"class":"unmetered"`, `"normal":{"messages":1`, `"reports":[]`,
+		`"history":[{"at":"2023-11-14T22:14:20Z","up":false,"hub":"nats://h:4222","reason":"cut"},{"at":"2023-11-14T22:13:20Z","up":true,"hub":"nats://h:4222","reason":""}]`} {
 		if !strings.Contains(r.body, part) {
 			t.Errorf("no %s in %s", part, r.body)
 		}

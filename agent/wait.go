@@ -28,6 +28,13 @@ func (a *Agent) awaitHub(r *http.Request, rc spool.Receipt, timeout time.Duratio
 	return http.StatusOK, "hub", nil
 }
 
+// expectHub: what is appended next is waited for.
+func (a *Agent) expectHub() {
+	if up := a.uplink(); up != nil {
+		up.Expect()
+	}
+}
+
 // needed is what must be delivered for rc: in fifo, its last sequence and with it
 // all before, and the first copies of its duplicates.
 func needed(rc spool.Receipt) []spool.Copy {
@@ -56,6 +63,9 @@ func (a *Agent) waitDelivered(ctx context.Context, f wire.Flow, seq uint64, time
 		case <-ctx.Done():
 		}
 	}()
+	if up := a.uplink(); up != nil {
+		up.Await() // else the hub's answer may take its time
+	}
 	return st.WaitDelivered(ctx, f, seq)
 }
 

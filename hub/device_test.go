@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -22,6 +23,8 @@ type fakeDevice struct {
 	token   string // made durable
 	flow    wire.Flow
 	next    uint64 // sequence
+	order   string // empty: fifo
+	stream  *wire.StreamEncoder
 
 	reply   *wire.OpenReply
 	counter uint64
@@ -47,8 +50,9 @@ func newDeviceAt(t *testing.T, nc *nats.Conn, name string) *fakeDevice {
 func (d *fakeDevice) open() {
 	d.t.Helper()
 	data, err := json.Marshal(wire.Open{
-		Protocol: wire.Protocol, Version: "0.1", Process: d.process, Order: "fifo", Token: d.token,
-		Flows: []wire.FlowHeld{{Flow: d.flow, Base: 1, First: 1, Last: max(d.next, 2) - 1}},
+		Protocol: wire.Protocol, Version: "0.1", Process: d.process, Order: cmp.Or(d.order, "fifo"), Token: d.token,
+		Streams: []string{wire.StreamName},
+		Flows:   []wire.FlowHeld{{Flow: d.flow, Base: 1, First: 1, Last: max(d.next, 2) - 1}},
 	})
 	if err != nil {
 		d.t.Fatal(err)
@@ -79,8 +83,14 @@ func (d *fakeDevice) open() {
 
 func (d *fakeDevice) send(t wire.FrameType, body []byte) {
 	d.t.Helper()
+	d.sendFrame(wire.Frame{Type: t, Body: body})
+}
+
+func (d *fakeDevice) sendFrame(f wire.Frame) {
+	d.t.Helper()
 	d.counter++
-	data := wire.AppendFrame(nil, wire.Frame{Type: t, Session: wire.SessionID(*d.reply.Session), Counter: d.counter, Body: body})
+	f.Session, f.Counter = wire.SessionID(*d.reply.Session), d.counter
+	data := wire.AppendFrame(nil, f)
 	if err := d.nc.Publish(wire.FrameSubject(d.reply.Instance, d.name), data); err != nil {
 		d.t.Fatal(err)
 	}
@@ -89,17 +99,23 @@ func (d *fakeDevice) send(t wire.FrameType, body []byte) {
 // block encodes the next messages.
 func (d *fakeDevice) block(payloads ...string) []byte {
 	d.t.Helper()
-	now := time.Now().UnixMilli()
-	b := wire.Block{Header: wire.Header{Flow: d.flow, Kind: wire.KindMessages, Base: 1, First: d.next, Accepted: now}}
-	for _, p := range payloads {
-		b.Messages = append(b.Messages, wire.Message{Subject: "sensors.temp", Payload: []byte(p), Time: now, Headers: []wire.Pair{{Key: "Unit", Value: "C"}}})
-	}
-	d.next += uint64(len(payloads))
-	data, err := wire.NewEncoder(wire.Fast).Append(nil, &b)
+	data, err := wire.NewEncoder(wire.Fast).Append(nil, d.messages(payloads...))
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	return data
+}
+
+// messages is the block of the next messages.
+func (d *fakeDevice) messages(payloads ...string) *wire.Block {
+	now := time.Now().UnixMilli()
+	b := &wire.Block{Header: wire.Header{Flow: d.flow, Kind: wire.KindMessages, Base: 1, First: d.next, Accepted: now}}
+	for _, p := range payloads {
+		b.Messages = append(b.Messages, wire.Message{Subject: "sensors.temp", Payload: []byte(p), Time: now, Headers: []wire.Pair{{Key: "Unit", Value: "C"}}})
+	}
+	d.next += uint64(len(payloads))
+	b.Count = uint64(len(payloads))
+	return b
 }
 
 // acked waits until everything so far is received.

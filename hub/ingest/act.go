@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/fieldpost/fieldpost/sync/uplink"
 	"github.com/fieldpost/fieldpost/sync/wire"
@@ -51,7 +52,10 @@ func (in *Ingest) reply(a uplink.DoReply) {
 	if a.Err == nil {
 		id := wire.Epoch(a.Session)
 		r.Session, r.Instance = &id, in.cfg.Instance
-		r.Received = a.Received
+		r.Received, r.Partial = a.Received, a.Partial
+		if slices.Contains(a.Open.Streams, wire.StreamName) {
+			r.Stream = wire.StreamName
+		}
 		r.MaxPayload, r.Window = in.cfg.Limits.MaxBlock, in.cfg.Limits.Window
 		r.Token, r.Notice = in.cfg.Registry.Opened(a.Device, a.Open, a.Session)
 	}
@@ -74,6 +78,10 @@ func (in *Ingest) end(a uplink.DoEnd) {
 	if a.Err == nil || in.cfg.Fault("end:send") != nil {
 		return
 	}
+	subject := wire.SessionSubject(a.Device, a.Session)
+	if a.Stray {
+		subject = wire.StraySubject(a.Device, in.cfg.Instance)
+	}
 	in.buf = wire.AppendEnd(in.buf[:0], *a.Err)
-	in.send(wire.SessionSubject(a.Device, a.Session), in.buf)
+	in.send(subject, in.buf)
 }

@@ -94,7 +94,7 @@ func newBenchWorld(b *testing.B, devices, messages, size int) *benchWorld {
 	for i := range devices {
 		d := &benchDevice{nc: conns[i%len(conns)], name: fmt.Sprintf("d%d", i), flow: flow(1, wire.Normal), news: make(chan struct{}, 1)}
 		c := &client{t: b, nc: d.nc, device: d.name}
-		d.open = c.open(wire.Open{Protocol: 1, Process: "p", Order: "fifo", Flows: []wire.FlowHeld{{Flow: d.flow, Base: 1, First: 1, Last: 1}}})
+		d.open = c.open(wire.Open{Protocol: wire.Protocol, Process: "p", Order: "fifo", Flows: []wire.FlowHeld{{Flow: d.flow, Base: 1, First: 1, Last: 1}}})
 		sub, err := d.nc.Subscribe(wire.SessionSubject(d.name, wire.SessionID(*d.open.Session)), func(m *nats.Msg) { d.take(b, m.Data) })
 		if err != nil {
 			b.Fatal(err)

@@ -130,7 +130,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.Limits.Window == 0 {
-		c.Limits.Window = 8 << 20
+		c.Limits.Window = 32 << 20 // 1 Gbit/s with a round trip of 200 ms has 25 MB under way
 	}
 	c.Limits.HubID, c.Limits.MaxBlock = c.HubID, c.MaxPayload-headroom
 	c.Hooks = c.Hooks.withDefaults()

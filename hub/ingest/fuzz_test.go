@@ -42,7 +42,7 @@ func (in *Ingest) settle(t testing.TB) {
 // must go on working.
 func FuzzIngest(f *testing.F) {
 	fl := flow(1, wire.Normal)
-	open, _ := json.Marshal(wire.Open{Protocol: 1, Process: "q", Order: "fifo", Flows: []wire.FlowHeld{{Flow: fl, Base: 1, First: 1, Last: 9}}})
+	open, _ := json.Marshal(wire.Open{Protocol: wire.Protocol, Process: "q", Order: "fifo", Flows: []wire.FlowHeld{{Flow: fl, Base: 1, First: 1, Last: 9}}})
 	id := wire.SessionID{7}
 	frame := func(t wire.FrameType, c uint64, body []byte) []byte {
 		return wire.AppendFrame(nil, wire.Frame{Type: t, Session: id, Counter: c, Body: body})
@@ -94,7 +94,7 @@ func TestHostileDevicesBounded(t *testing.T) {
 	for i := range 3000 {
 		device := fmt.Sprintf("d%d", i%70)
 		s := wire.SessionID{byte(i), byte(i >> 8), 1}
-		o := wire.Open{Protocol: 1, Process: fmt.Sprint(i % 7), Order: "fifo"}
+		o := wire.Open{Protocol: wire.Protocol, Process: fmt.Sprint(i % 7), Order: "fifo"}
 		for n := range byte(i % 4) {
 			o.Flows = append(o.Flows, wire.FlowHeld{Flow: flow(byte(i%30)+n+1, wire.Bulk), Base: 1, First: 1, Last: 9})
 		}

@@ -147,12 +147,6 @@ func TestImportRefuses(t *testing.T) {
 	wantCode(t, err, ImportBadFile, "corrupt")
 	checkLedger(t, st.stored(), map[wire.Flow]uint64{f: 100})
 
-	big := newSource(t, 1, map[wire.Flow]uint64{f: 1})
-	in.cfg.Limits.MaxBlock = 20 // read by Import only; the receiver has its own
-	_, err = importInto(in.Ingest, file(t, big, "cam-2", "", 1), false)
-	wantCode(t, err, ImportRefused, "raise its max payload")
-	in.cfg.Limits.MaxBlock = 1 << 20
-
 	out, err = importInto(in.Ingest, file(t, src, "cam-3", "hub2", 1), true)
 	if err != nil || out.Stored.Messages != 100 {
 		t.Errorf("forced: %+v, %v", out, err)

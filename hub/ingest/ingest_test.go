@@ -74,7 +74,7 @@ func TestSession(t *testing.T) {
 	cl := dial(t, connect(t, url), "cam-1", wire.FlowHeld{Flow: f, Base: 1, First: 1, Last: 30})
 	switch r := cl.reply; {
 	case r.HubID != "hub1", r.Instance != in.Instance(), r.Token != "token-1", r.Notice != "clone_or_restored_copy",
-		r.Window != 8<<20, r.MaxPayload != 1<<20-headroom, r.Time == 0:
+		r.Window != 32<<20, r.MaxPayload != 1<<20-headroom, r.Time == 0:
 		t.Errorf("reply %+v", r)
 	}
 	enc := wire.NewEncoder(wire.Fast)

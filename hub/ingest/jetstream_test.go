@@ -68,12 +68,60 @@ func TestTwoInstancesRace(t *testing.T) {
 	flows := map[wire.Flow]uint64{flow(1, wire.Normal): 6000, flow(2, wire.Normal): 3000, flow(3, wire.Urgent): 3000}
 	urls := []string{st.ClientURL()}
 	a, b := newSource(t, 7, flows), newSource(t, 10, flows)
-	startUplink(t, urls, "cam", "original", a, 70*time.Millisecond)
-	startUplink(t, urls, "cam", "clone", b, 50*time.Millisecond)
+	startUplink(t, urls, "cam", "original", a, 200*time.Millisecond)
+	startUplink(t, urls, "cam", "clone", b, 150*time.Millisecond)
 	a.wait(t)
 	b.wait(t)
 	checkLedger(t, readLedger(t, st), flows)
 	t.Log(&c)
+}
+
+// Messages above what NATS takes in one piece come over a link and from a file.
+func TestLargeMessages(t *testing.T) {
+	st := openStore(t)
+	in := startOn(t, st, Config{})
+	flows := map[wire.Flow]uint64{flow(1, wire.Normal): 6, flow(1, wire.Bulk): 3}
+	src := newSource(t, 2, flows)
+	src.size = 3 << 20
+	startUplink(t, []string{st.ClientURL()}, "cam", "p", src, 0)
+	src.wait(t)
+	if large := checkLedger(t, readLedger(t, st), flows); large != 9 {
+		t.Errorf("%d of 9 blocks came in pieces", large)
+	}
+	before := len(readLedger(t, st))
+	f := flow(7, wire.Normal)
+	whole := newSource(t, 1, map[wire.Flow]uint64{f: 2})
+	whole.size = 8 << 20
+	if _, err := importInto(in.Ingest, file(t, whole, "cam-2", "", 1), false); err != nil {
+		t.Fatal(err)
+	}
+	if large := checkLedger(t, readLedger(t, st)[before:], map[wire.Flow]uint64{f: 2}); large != 2 {
+		t.Errorf("%d of 2 blocks came in pieces", large)
+	}
+}
+
+// A ledger that somebody made take less gets smaller pieces.
+func TestLedgerTakesLess(t *testing.T) {
+	st := openStore(t)
+	startOn(t, st, Config{})
+	js := st.JetStream()
+	blocks, err := js.Stream(t.Context(), store.Blocks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := blocks.CachedInfo().Config
+	cfg.MaxMsgSize = 50_000
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	flows := map[wire.Flow]uint64{flow(1, wire.Normal): 5}
+	src := newSource(t, 1, flows)
+	src.size = 300_000
+	startUplink(t, []string{st.ClientURL()}, "cam", "p", src, 0)
+	src.wait(t)
+	if large := checkLedger(t, readLedger(t, st), flows); large != 5 {
+		t.Errorf("%d of 5 blocks came in pieces", large)
+	}
 }
 
 // The same frames reach two instances: whichever is late finds its guard failed,

@@ -19,6 +19,8 @@ const (
 	hdrReceived = "Fieldpost-Received" // the flow's received set after the message
 	hdrVoid     = "Fieldpost-Void"     // the reason of a void
 	hdrBlank    = "Fieldpost-Blank"    // "1": some messages of the block are blank
+	hdrBackfill = "Fieldpost-Backfill" // "1": newer messages of the lane were stored before
+	hdrPiece    = "Fieldpost-Piece"    // <i>/<n>: of a block that is too large for one message; the last carries the other headers
 )
 
 // maxReading bounds reads under way: after a restart every device asks at once.
@@ -50,6 +52,8 @@ func outcome(err error) uplink.Outcome {
 		return uplink.OutcomeGuard
 	case errors.Is(err, store.ErrFull):
 		return uplink.OutcomeFull
+	case errors.Is(err, store.ErrTooLarge):
+		return uplink.OutcomeTooLarge
 	case errors.Is(err, store.ErrUnknownOutcome), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return uplink.OutcomeUnknown
 	}
@@ -58,15 +62,15 @@ func outcome(err error) uplink.Outcome {
 
 // messages are the blocks as the ledger holds them.
 func messages(blocks []uplink.LedgerBlock) []store.Msg {
-	out := make([]store.Msg, len(blocks))
-	values := make([]string, 0, 3*len(blocks)) // of all headers, in one piece
+	out := make([]store.Msg, 0, len(blocks))
+	values := make([]string, 0, 6*len(blocks)) // of all headers, in one piece
 	value := func(s string) []string {
 		values = append(values, s)
 		return values[len(values)-1 : len(values) : len(values)]
 	}
 	for i := range blocks {
 		b := &blocks[i]
-		h := make(nats.Header, 5) // and two or three of the batch
+		h := make(nats.Header, 6) // and two or three of the batch
 		h[hdrReceived] = value(b.Received.String())
 		if b.Void != 0 {
 			h[hdrVoid] = value(b.Void.String())
@@ -74,13 +78,37 @@ func messages(blocks []uplink.LedgerBlock) []store.Msg {
 		if b.Blanked {
 			h[hdrBlank] = value("1")
 		}
-		if b.Guarded {
-			h[store.GuardSubject] = value(strconv.FormatUint(b.Guard, 10))
+		if b.Backfill {
+			h[hdrBackfill] = value("1")
 		}
-		out[i] = store.Msg{Subject: wire.BlockSubject(b.Device, b.Flow), Header: h, Data: b.Data}
+		subject, first := wire.BlockSubject(b.Device, b.Flow), len(out)
+		out = append(pieces(out, subject, b), store.Msg{Subject: subject, Header: h, Data: b.Data})
+		if last := &out[len(out)-1]; b.Pieces > 1 {
+			h[hdrPiece] = value(pieceName(b.Pieces, b.Pieces))
+			last.Data = b.Data[(b.Pieces-1)*pieceSize(b):]
+		}
+		if b.Guarded {
+			out[first].Header[store.GuardSubject] = value(strconv.FormatUint(b.Guard, 10))
+		}
 	}
 	return out
 }
+
+// pieces appends the pieces of a block but for the last, which alone changes the
+// received set: they share its batch, so none is ever there without it.
+func pieces(out []store.Msg, subject string, b *uplink.LedgerBlock) []store.Msg {
+	n := pieceSize(b)
+	for i := range b.Pieces - 1 {
+		h := nats.Header{hdrPiece: {pieceName(i+1, b.Pieces)}}
+		out = append(out, store.Msg{Subject: subject, Header: h, Data: b.Data[i*n : (i+1)*n]})
+	}
+	return out
+}
+
+func pieceName(i, n int) string { return strconv.Itoa(i) + "/" + strconv.Itoa(n) }
+
+// pieceSize is how many bytes all pieces but the last have.
+func pieceSize(b *uplink.LedgerBlock) int { return (len(b.Data) + b.Pieces - 1) / b.Pieces }
 
 // startReads starts reads that wait, as many as may run.
 func (in *Ingest) startReads(work context.Context) {

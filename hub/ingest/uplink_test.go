@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ type source struct {
 	mu      sync.Mutex
 	enc     *wire.Encoder
 	per     uint64
+	size    int // of a payload
 	last    map[wire.Flow]uint64
 	got     map[wire.Flow]wire.Ranges
 	done    chan struct{}
@@ -29,7 +31,7 @@ type source struct {
 
 func newSource(t testing.TB, per uint64, last map[wire.Flow]uint64) *source {
 	s := &source{
-		t: t, enc: wire.NewEncoder(wire.Fast), per: per, last: last,
+		t: t, enc: wire.NewEncoder(wire.Fast), per: per, size: 60, last: last,
 		got: map[wire.Flow]wire.Ranges{}, done: make(chan struct{}), updates: make(chan struct{}, 1),
 	}
 	s.updates <- struct{}{}
@@ -62,7 +64,7 @@ func (s *source) Read(f wire.Flow, from uint64) ([]byte, error) {
 		return nil, io.EOF
 	}
 	first := (from-1)/s.per*s.per + 1
-	return block(s.t, s.enc, f, first, min(first+s.per-1, s.last[f]), 60), nil
+	return block(s.t, s.enc, f, first, min(first+s.per-1, s.last[f]), s.size), nil
 }
 
 func (s *source) Received(f wire.Flow, set wire.Ranges) error {
@@ -152,12 +154,24 @@ func (s *source) wait(t testing.TB) {
 }
 
 // checkLedger reads the ledger as unpacking will: every sequence of every flow
-// once, in order, with its own content.
-func checkLedger(t testing.TB, msgs []store.Stored, flows map[wire.Flow]uint64) {
+// once, in order, with its own content. It returns how many blocks came in pieces.
+func checkLedger(t testing.TB, msgs []store.Stored, flows map[wire.Flow]uint64) (large int) {
 	t.Helper()
 	dec := wire.NewDecoder()
 	next := map[wire.Flow]uint64{}
+	var parts []byte // of the block at hand
 	for _, m := range msgs {
+		if v := m.Header.Get(hdrPiece); v != "" {
+			parts = append(parts, m.Data...)
+			if i, n, _ := strings.Cut(v, "/"); i != n {
+				if m.Header[hdrReceived] != nil {
+					t.Errorf("message %d: piece %s has a received set", m.Seq, v)
+				}
+				continue
+			}
+			m.Data, parts = parts, nil
+			large++
+		}
 		b, err := dec.Decode(m.Data, false)
 		if err != nil {
 			t.Fatalf("message %d: %v", m.Seq, err)
@@ -170,8 +184,8 @@ func checkLedger(t testing.TB, msgs []store.Stored, flows map[wire.Flow]uint64) 
 			t.Errorf("message %d: received %s, want %s", m.Seq, got, want)
 		}
 		for i, msg := range b.Messages {
-			if want := payload(b.Flow, b.First+uint64(i), 60); string(msg.Payload) != string(want) {
-				t.Errorf("%s %d holds %q", b.Flow, b.First+uint64(i), msg.Payload)
+			if want := payload(b.Flow, b.First+uint64(i), max(60, len(msg.Payload))); string(msg.Payload) != string(want) {
+				t.Errorf("%s %d holds %.99q", b.Flow, b.First+uint64(i), msg.Payload)
 			}
 		}
 	}
@@ -180,4 +194,5 @@ func checkLedger(t testing.TB, msgs []store.Stored, flows map[wire.Flow]uint64) 
 			t.Errorf("%s ends with %d, want %d", f, next[f], last)
 		}
 	}
+	return large
 }

@@ -6,13 +6,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -38,17 +36,14 @@ type Config struct {
 
 // NATS dials the NATS servers of a hub.
 type NATS struct {
-	cfg Config
-
-	mu         sync.Mutex
-	discovered []target // of the cluster, as last told by a server
+	cfg     Config
+	dial    dialFunc // opens sockets; tests replace it
+	servers servers
 }
 
-// target is one server to try.
-type target struct {
-	url     string
-	tlsName string // name in the certificate; "": the host's
-}
+// dialFunc is net.Dialer.DialContext: it resolves the name anew, and of a host
+// with IPv6 and IPv4 addresses the one that answers wins.
+type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
 // NewNATS checks cfg and returns a dialer.
 func NewNATS(cfg Config) (*NATS, error) {
@@ -67,79 +62,54 @@ func NewNATS(cfg Config) (*NATS, error) {
 	if cfg.PingInterval == nil {
 		cfg.PingInterval = func() time.Duration { return 20 * time.Second }
 	}
-	return &NATS{cfg: cfg}, nil
+	d := &NATS{cfg: cfg, dial: (&net.Dialer{}).DialContext}
+	for _, u := range cfg.URLs {
+		d.servers.configured = append(d.servers.configured, target{url: u})
+	}
+	return d, nil
 }
 
-// Dial tries the configured servers in random order, then those that a cluster
-// has told of. The error tells of every attempt.
+// Dial tries the servers one beside the other, each next one a moment after the
+// one before: a dead one costs that moment. The first that lets us in is taken.
+// The error tells of every attempt.
 func (d *NATS) Dial(ctx context.Context) (Conn, error) {
-	var failed attempts
-	for _, t := range d.targets() {
-		c, err := d.connect(ctx, t)
-		if err == nil {
-			d.remember(c.nc)
-			return c, nil
+	ts := d.servers.order(time.Now())
+	w, failed := race(ctx, len(ts), stagger,
+		func(ctx context.Context, i int) (*natsConn, error) { return d.connect(ctx, ts[i]) },
+		(*natsConn).Close)
+	now := time.Now()
+	var errs attempts
+	for _, f := range failed {
+		d.servers.tried(ts[f.index], false, now)
+		errs = append(errs, f.err)
+	}
+	if w.index < 0 {
+		if errs == nil {
+			errs = attempts{context.Cause(ctx)}
 		}
-		failed = append(failed, err)
-		if ctx.Err() != nil {
-			break
-		}
+		return nil, errs
 	}
-	return nil, failed
-}
-
-func (d *NATS) targets() []target {
-	var ts []target
-	for _, u := range d.cfg.URLs {
-		ts = append(ts, target{url: u})
+	for _, t := range ts[:w.index] { // overtaken, if not failed
+		d.servers.tried(t, false, now)
 	}
-	shuffle(ts)
-	d.mu.Lock()
-	more := slices.Clone(d.discovered)
-	d.mu.Unlock()
-	shuffle(more)
-	for _, t := range more {
-		if !slices.ContainsFunc(ts, func(o target) bool { return hostOf(o.url) == hostOf(t.url) }) {
-			ts = append(ts, t)
-		}
-	}
-	return ts
-}
-
-func shuffle(ts []target) {
-	rand.Shuffle(len(ts), func(i, j int) { ts[i], ts[j] = ts[j], ts[i] })
-}
-
-func hostOf(rawURL string) string {
-	if u, err := url.Parse(rawURL); err == nil {
-		return u.Host
-	}
-	return rawURL
+	d.servers.tried(ts[w.index], true, now)
+	d.remember(w.won.nc)
+	return w.won, nil
 }
 
 // remember keeps the servers that the cluster has told of, for later dials.
 func (d *NATS) remember(nc *nats.Conn) {
-	urls := nc.DiscoveredServers()
-	if len(urls) == 0 {
-		return
-	}
 	name := ""
 	if cs, err := nc.TLSConnectionState(); err == nil {
 		name = cs.ServerName // discovered servers are bare addresses
 	}
-	ts := make([]target, 0, len(urls))
-	for _, u := range urls {
-		ts = append(ts, target{url: u, tlsName: name})
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.discovered = ts
+	d.servers.told(nc.DiscoveredServers(), name, time.Now())
 }
 
 func (d *NATS) connect(ctx context.Context, t target) (*natsConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	dial := &dialing{ctx: ctx}
+	dial := &dialing{ctx: ctx, open: d.dial}
 	c := &natsConn{closed: make(chan struct{}), server: redacted(t.url)}
 	ready := make(chan struct{}) // callbacks wait until c is complete
 	opts := []nats.Option{
@@ -205,6 +175,7 @@ func (d *NATS) secrets(t target) (opts []nats.Option, err error) {
 // a server that refuses us names others.
 type dialing struct {
 	ctx  context.Context
+	open dialFunc
 	sock *socket
 	stop func() bool // detaches sock from ctx
 	err  error       // why there is no socket
@@ -212,7 +183,7 @@ type dialing struct {
 
 // Dial opens a socket that ends with the attempt unless it is kept.
 func (d *dialing) Dial(network, address string) (net.Conn, error) {
-	c, err := (&net.Dialer{}).DialContext(d.ctx, network, address)
+	c, err := openSocket(d.ctx, d.open, network, address)
 	if d.err = err; err != nil {
 		return nil, err
 	}

@@ -275,7 +275,7 @@ func TestClusterIsRemembered(t *testing.T) {
 	wait(t, "the other server", func() bool {
 		c := dial(t, d)
 		defer c.Close()
-		return len(d.targets()) == 2
+		return len(d.servers.order(time.Now())) == 2
 	})
 	a.Shutdown()
 	if c := dial(t, d); !strings.HasSuffix(c.Server(), b.Addr().String()) {

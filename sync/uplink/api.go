@@ -30,6 +30,9 @@ type Pins interface {
 	SetToken(t string) error
 }
 
+// Metered is the class of a link that is paid for by the byte.
+const Metered = "metered"
+
 // Config configures an uplink. Device, Source, Pins and Dialer are required.
 type Config struct {
 	Device  string
@@ -45,14 +48,20 @@ type Config struct {
 	// change while Run runs. Every other epoch is reported as drained once the hub
 	// has all of it. nil: none ever is.
 	Epoch func() wire.Epoch
-	// Class is the class of link that is up: "metered", else unmetered. nil: unmetered.
+	// Class is the class of link that is up: Metered, else unmetered. nil: unmetered.
 	Class func() string
 	// Heartbeat is the agent's state; version, process, labels, class and interval
 	// are filled in here. nil: an empty one.
 	Heartbeat func() wire.Heartbeat
 
-	Window int // bytes in flight; 0: 4 MiB
-	Hooks  Hooks
+	Window     int           // bytes in flight; 0: 32 MiB
+	FreshFirst bool          // what is accepted after a session has opened goes ahead of the backlog
+	FreshShare int           // percent of a lane's bytes that are its while there is a backlog; 0: 50
+	Flush      time.Duration // how long small messages wait for company; urgent ones never
+	Policy     Policy        // what the link may be used for; nil: everything. Kick after it has changed
+	MaxRate    int64         // bytes a second to which Policy holds, if any: frames are sized by it too
+	MaxFrame   int           // bytes of a frame; 0: as the link carries
+	Hooks      Hooks
 
 	Log  *slog.Logger     // nil: discard
 	Now  func() time.Time // nil: time.Now
@@ -67,7 +76,7 @@ type Hooks struct {
 	Redelivered func(blocks int)      // sent before, in an earlier session
 	Rewound     func(messages uint64) // lost by the hub, and here no longer held
 	Transition  func(up bool)
-	RTT         func(time.Duration) // from sending a frame to its ack
+	RTT         func(time.Duration) // from a frame, ping or open request to its answer
 }
 
 // fill makes every hook callable.
@@ -98,4 +107,14 @@ type Status struct {
 	Since     time.Time
 	RTT       time.Duration
 	LastError string // why it is down, or what holds up a lane; empty if all is well
+
+	History []Transition // the last ten, newest first; never changed in place
+}
+
+// Transition is one change of the link.
+type Transition struct {
+	At     time.Time
+	Up     bool
+	Hub    string // that answered, or that is lost
+	Reason string // why it is down, or what kept it down before
 }

@@ -16,7 +16,7 @@ import (
 type Uplink struct {
 	cfg Config
 
-	kick, changed, reset chan struct{} // capacity 1: wake Run
+	kick, changed, reset, wait, expect chan struct{} // capacity 1: wake Run
 
 	mu     sync.Mutex
 	status Status // guarded by mu; written by Run
@@ -47,6 +47,8 @@ func New(cfg Config) *Uplink {
 		kick:    make(chan struct{}, 1),
 		changed: make(chan struct{}, 1),
 		reset:   make(chan struct{}, 1),
+		wait:    make(chan struct{}, 1),
+		expect:  make(chan struct{}, 1),
 		status:  Status{Since: cfg.Now()},
 	}
 }
@@ -54,6 +56,14 @@ func New(cfg Config) *Uplink {
 // Kick retries at once: the host's link has come up. What seems to be open is
 // probed.
 func (u *Uplink) Kick() { wake(u.kick) }
+
+// Await tells that somebody waits until the hub has what is accepted by now: its
+// answer is asked for.
+func (u *Uplink) Await() { wake(u.wait) }
+
+// Expect tells that somebody is going to wait for what is accepted next: its
+// answer is not left to wait for others.
+func (u *Uplink) Expect() { wake(u.expect) }
 
 // Changed sends a heartbeat soon: the agent's state, or the class of its link,
 // has changed.
@@ -108,6 +118,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 			Version: u.cfg.Version, Process: u.cfg.Process, Labels: u.cfg.Labels, Class: u.cfg.Class,
 			HubID: u.cfg.Pins.HubID(), Token: u.cfg.Pins.Token(),
 			Window: u.cfg.Window, Rand: u.cfg.Rand,
+			FreshFirst: u.cfg.FreshFirst, FreshShare: u.cfg.FreshShare, Flush: u.cfg.Flush, Policy: u.cfg.Policy, MaxRate: u.cfg.MaxRate, MaxFrame: u.cfg.MaxFrame,
 		}),
 		arrivals: make(chan arrival, 64),
 		timer:    time.NewTimer(0),
@@ -130,6 +141,10 @@ func (u *Uplink) Run(ctx context.Context) error {
 			r.heartbeat()
 		case <-u.changed:
 			r.heartbeat()
+		case <-u.wait:
+			r.step(Awaited{})
+		case <-u.expect:
+			r.step(Awaited{Next: true})
 		case <-u.kick:
 			r.step(Kicked{})
 		case <-u.reset:
@@ -209,7 +224,7 @@ func (r *run) do(a Action) {
 	case SendOpen:
 		r.open(a.Open)
 	case SendFrame:
-		r.send(wire.FrameSubject(a.Instance, r.cfg.Device), wire.AppendFrame(nil, a.Frame))
+		r.send(message{wire.FrameSubject(a.Instance, r.cfg.Device), wire.AppendFrame(nil, a.Frame), len(a.Frame.Body)})
 		if a.Frame.Type == wire.FrameBye {
 			r.conn.finish()
 		}
@@ -249,9 +264,9 @@ func (r *run) pin(id string) {
 }
 
 // send hands a message to the connection.
-func (r *run) send(subject string, data []byte) {
-	r.cfg.Hooks.Sent(len(data))
-	r.conn.send(subject, data)
+func (r *run) send(m message) {
+	r.cfg.Hooks.Sent(len(m.data))
+	r.conn.send(m)
 }
 
 // report publishes the status and tells of transitions.
@@ -264,8 +279,10 @@ func (r *run) report() {
 	if problem != nil {
 		st.LastError = problem.Error()
 	}
+	st.History = r.status.History
 	if up != r.up {
 		st.Since = r.cfg.Now()
+		st.History = remembered(r.status, st)
 	}
 	r.mu.Lock()
 	r.status = st
@@ -278,4 +295,18 @@ func (r *run) report() {
 			r.heartbeat()
 		}
 	}
+}
+
+// maxHistory is how many transitions are kept.
+const maxHistory = 10
+
+// remembered is the history with the transition from was to st.
+func remembered(was, st Status) []Transition {
+	t := Transition{At: st.Since, Up: st.Up, Hub: st.Hub, Reason: st.LastError}
+	if st.Up {
+		t.Reason = was.LastError
+	} else {
+		t.Hub = was.Hub
+	}
+	return append([]Transition{t}, was.History[:min(len(was.History), maxHistory-1)]...)
 }

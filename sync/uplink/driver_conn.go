@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +17,8 @@ const (
 	dialTimeout = time.Minute
 	// byeTimeout is how long a graceful end waits for the last frames to leave.
 	byeTimeout = time.Second
+	// writtenStep is after how many bytes the sender is told that they were written.
+	writtenStep = 16 << 10
 )
 
 // arrival is an event of a connection.
@@ -47,6 +48,7 @@ type connection struct {
 type message struct {
 	subject string
 	data    []byte
+	body    int // bytes of a frame's body
 }
 
 // dial starts a connection.
@@ -81,10 +83,18 @@ func (c *connection) run(d link.Dialer) error {
 	c.tell(arrival{link: conn, event: Linked{conn.MaxPayload()}})
 	for {
 		batch, done := c.take()
+		written := 0
 		for _, m := range batch {
 			if err := conn.Publish(c.ctx, m.subject, m.data); err != nil {
 				return err
 			}
+			if written += m.body; written >= writtenStep {
+				c.tell(arrival{event: Written{written}})
+				written = 0
+			}
+		}
+		if written > 0 {
+			c.tell(arrival{event: Written{written}})
 		}
 		if done && len(batch) == 0 {
 			return link.ErrClosed
@@ -110,11 +120,11 @@ func (c *connection) tell(a arrival) {
 	}
 }
 
-func (c *connection) send(subject string, data []byte) {
+func (c *connection) send(m message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.done {
-		c.queue = append(c.queue, message{subject, data})
+		c.queue = append(c.queue, m)
 		wake(c.wake)
 	}
 }
@@ -146,28 +156,21 @@ func (c *connection) hangup() { c.cancel() }
 // reply takes a message of the hub; it is called in order, and waits while Run
 // is busy.
 func (c *connection) reply(subject string, data []byte) {
-	id, ok := sessionOf(subject)
-	if !ok {
+	tag, instance := wire.ParseAnswerSubject(c.device, subject)
+	if tag == "" && instance == "" {
 		return
 	}
 	a := arrival{bytes: len(data)}
 	ack, end, err := wire.ParseReply(data)
 	switch {
 	case err != nil:
-		a.event = Ended{id, &wire.SessionError{Code: wire.CodeCorrupt, Detail: "an answer of the hub: " + err.Error()}}
+		a.event = Ended{tag, instance, &wire.SessionError{Code: wire.CodeCorrupt, Detail: "an answer of the hub: " + err.Error()}}
 	case end != nil:
-		a.event = Ended{id, end}
+		a.event = Ended{tag, instance, end}
 	default:
-		a.event = Acked{id, ack}
+		a.event = Acked{tag, ack}
 	}
 	c.tell(a)
-}
-
-// sessionOf reads the session from what wire.SessionSubject wrote.
-func sessionOf(subject string) (wire.SessionID, bool) {
-	_, token, _ := strings.Cut(subject, ".s")
-	e, err := wire.ParseEpoch(token)
-	return wire.SessionID(e), err == nil
 }
 
 // open requests a session. What is still queued belongs to the one before, and

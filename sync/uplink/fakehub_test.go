@@ -19,28 +19,66 @@ type fakeHub struct {
 	sessions   map[wire.SessionID]*fakeSession
 	last       uint64 // session
 	maxPayload int
+	large      int // blocks that came in chunks
 	window     int
+	fifo       bool                // else blocks need not be in order
+	stream     bool                // the hub reads compressed streams
 	closed     map[wire.Epoch]bool // reported drained
 	token      string              // handed out with the next session
 	confirmed  string
 	dec        *wire.Decoder
+	chunks     [wire.MaxSlots]fakeChunks // of the last session, that the next one may go on with
+}
+
+// fakeChunks is a block that has come in part.
+type fakeChunks struct {
+	data []byte
+	size int
+}
+
+// add takes in a chunk and returns the block once it is whole.
+func (f *fakeChunks) add(c wire.Chunk) (block []byte, ok bool) {
+	if c.First {
+		*f = fakeChunks{size: len(c.Data) + int(c.Left)}
+	}
+	f.data = append(f.data, c.Data...)
+	if len(f.data)+int(c.Left) != f.size {
+		return nil, false
+	}
+	if block = f.data; c.Left == 0 {
+		*f = fakeChunks{}
+	}
+	return block, true
+}
+
+// partials lists the blocks of which something is there.
+func partials(chunks []fakeChunks) (out []wire.Partial) {
+	for i, f := range chunks {
+		if len(f.data) > 0 {
+			out = append(out, wire.Partial{Slot: uint8(i), Bytes: len(f.data), Size: f.size, CRC: wire.UpdateCRC(0, f.data)})
+		}
+	}
+	return out
 }
 
 type fakeLedger struct {
 	received wire.Ranges
 	messages []uint64 // sequences stored, as the payloads say
+	live     []uint64 // those in frames that were no backfill
+	backfill []uint64 // and those in frames that were
 	voids    wire.Ranges
 }
 
 type fakeSession struct {
 	counter uint64
 	process string
+	stream  *wire.StreamDecoder
 }
 
 func newFakeHub() *fakeHub {
 	return &fakeHub{
 		id: "hub1", instance: "i1", ledger: map[wire.Flow]*fakeLedger{}, sessions: map[wire.SessionID]*fakeSession{},
-		maxPayload: 1 << 20, window: 8 << 20, closed: map[wire.Epoch]bool{}, dec: wire.NewDecoder(),
+		maxPayload: 1 << 20, window: 8 << 20, fifo: true, stream: true, closed: map[wire.Epoch]bool{}, dec: wire.NewDecoder(),
 	}
 }
 
@@ -49,7 +87,7 @@ func (h *fakeHub) open(o *wire.Open) *wire.OpenReply {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if o.HubID != "" && o.HubID != h.id {
-		return &wire.OpenReply{Protocol: 1, HubID: h.id, Error: &wire.SessionError{Code: wire.CodeWrongHub, Detail: "another"}}
+		return &wire.OpenReply{Protocol: wire.Protocol, HubID: h.id, Error: &wire.SessionError{Code: wire.CodeWrongHub, Detail: "another"}}
 	}
 	for id, s := range h.sessions {
 		if s.process == o.Process {
@@ -58,10 +96,13 @@ func (h *fakeHub) open(o *wire.Open) *wire.OpenReply {
 	}
 	h.last++
 	id := wire.SessionID{byte(h.last >> 8), byte(h.last), 1}
-	h.sessions[id] = &fakeSession{process: o.Process}
+	h.sessions[id] = &fakeSession{process: o.Process, stream: wire.NewStreamDecoder()}
 	r := &wire.OpenReply{
-		Protocol: 1, Session: (*wire.Epoch)(&id), Instance: h.instance, HubID: h.id, Token: h.token,
-		MaxPayload: h.maxPayload, Window: h.window, Time: 1,
+		Protocol: wire.Protocol, Session: (*wire.Epoch)(&id), Instance: h.instance, HubID: h.id, Token: h.token,
+		MaxPayload: h.maxPayload, Window: h.window, Time: 1, Partial: partials(h.chunks[:]),
+	}
+	if h.stream {
+		r.Stream = wire.StreamName
 	}
 	for _, f := range o.Flows {
 		if l := h.ledger[f.Flow]; l != nil {
@@ -76,7 +117,12 @@ func (h *fakeHub) frame(data []byte) (wire.SessionID, *wire.Ack, *wire.SessionEr
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f, err := wire.ParseFrame(data)
-	s := h.sessions[f.Session]
+	var s *fakeSession
+	for id, o := range h.sessions {
+		if err == nil && f.Of(id) {
+			f.Session, s = id, o
+		}
+	}
 	end := func(code string) (wire.SessionID, *wire.Ack, *wire.SessionError) {
 		delete(h.sessions, f.Session)
 		return f.Session, nil, &wire.SessionError{Code: code, Detail: "fake"}
@@ -84,6 +130,8 @@ func (h *fakeHub) frame(data []byte) (wire.SessionID, *wire.Ack, *wire.SessionEr
 	switch {
 	case err != nil:
 		return end(wire.CodeCorrupt)
+	case s == nil && len(h.sessions) > 0: // a late one
+		return f.Session, nil, nil
 	case s == nil:
 		return end(wire.CodeIdle)
 	case f.Counter != s.counter+1:
@@ -99,8 +147,30 @@ func (h *fakeHub) frame(data []byte) (wire.SessionID, *wire.Ack, *wire.SessionEr
 	case wire.FrameBye:
 		delete(h.sessions, f.Session)
 		return f.Session, nil, nil
-	case wire.FrameBlock:
-		flow, code := h.store(f.Body)
+	case wire.FrameChunk:
+		c, err := wire.ParseChunk(f.Body)
+		if err != nil || len(f.Body) > h.maxPayload {
+			return end(wire.CodeCorrupt)
+		}
+		block, ok := h.chunks[c.Slot].add(c)
+		if !ok {
+			return end(wire.CodeCorrupt)
+		}
+		if c.Left > 0 {
+			break
+		}
+		f.Type, f.Body = wire.FrameBlock, block
+		h.large++
+		flow, code := h.store(s, f)
+		if code != "" {
+			return end(code)
+		}
+		ack.Flows = []wire.FlowReceived{{Flow: flow, Ranges: h.ledger[flow].received}}
+	case wire.FrameBlock, wire.FrameStream:
+		if len(f.Body) > h.maxPayload {
+			return end(wire.CodeRefused)
+		}
+		flow, code := h.store(s, f)
 		if code != "" {
 			return end(code)
 		}
@@ -109,20 +179,23 @@ func (h *fakeHub) frame(data []byte) (wire.SessionID, *wire.Ack, *wire.SessionEr
 	return f.Session, ack, nil
 }
 
-func (h *fakeHub) store(block []byte) (wire.Flow, string) {
-	b, err := h.dec.Decode(block, false)
+func (h *fakeHub) store(s *fakeSession, f wire.Frame) (wire.Flow, string) {
+	var b *wire.Block
+	var err error
+	if f.Type == wire.FrameStream {
+		b, err = s.stream.Decode(f.Body)
+	} else {
+		b, err = h.dec.Decode(f.Body, false)
+	}
 	if err != nil {
 		return wire.Flow{}, wire.CodeCorrupt
-	}
-	if len(block) > h.maxPayload {
-		return b.Flow, wire.CodeRefused
 	}
 	l := h.ledger[b.Flow]
 	if l == nil {
 		l = &fakeLedger{}
 		h.ledger[b.Flow] = l
 	}
-	switch Judge(l.received, &b.Header, true) {
+	switch Judge(l.received, &b.Header, h.fifo) {
 	case Partial:
 		return b.Flow, wire.CodePartial
 	case Early:
@@ -133,7 +206,13 @@ func (h *fakeHub) store(block []byte) (wire.Flow, string) {
 			l.voids = l.voids.Add(b.Range())
 		}
 		for i := range b.Messages {
-			l.messages = append(l.messages, sequenceOf(&b.Messages[i]))
+			seq := sequenceOf(&b.Messages[i])
+			l.messages = append(l.messages, seq)
+			if f.Backfill {
+				l.backfill = append(l.backfill, seq)
+			} else {
+				l.live = append(l.live, seq)
+			}
 		}
 	}
 	return b.Flow, ""
@@ -152,7 +231,9 @@ func (h *fakeHub) rewind(n uint64) {
 		end := l.received[len(l.received)-1].Last
 		keep := max(end, n) - n
 		l.received, l.voids = upTo(l.received, keep), upTo(l.voids, keep)
-		l.messages = slices.DeleteFunc(l.messages, func(seq uint64) bool { return seq > keep })
+		for _, list := range []*[]uint64{&l.messages, &l.live, &l.backfill} {
+			*list = slices.DeleteFunc(*list, func(seq uint64) bool { return seq > keep })
+		}
 	}
 }
 
@@ -187,7 +268,14 @@ func (h *fakeHub) check(flows []*fakeFlow) error {
 			return fmt.Errorf("flow %s: nothing arrived", f.Flow)
 		}
 		want := f.base
-		for _, seq := range l.messages {
+		messages := l.messages
+		if !h.fifo {
+			if !slices.IsSorted(l.live) || !slices.IsSorted(l.backfill) {
+				return fmt.Errorf("flow %s: not in order: live %d, backfill %d", f.Flow, l.live, l.backfill)
+			}
+			messages = slices.Sorted(slices.Values(messages))
+		}
+		for _, seq := range messages {
 			for l.voids.Contains(wire.Range{First: want, Last: want}) {
 				want++
 			}
@@ -204,4 +292,20 @@ func (h *fakeHub) check(flows []*fakeFlow) error {
 		}
 	}
 	return nil
+}
+
+// answerOf is the end of a session as its agent hears of it.
+func answerOf(h *fakeHub, id wire.SessionID, end *wire.SessionError) Ended {
+	if id == (wire.SessionID{}) {
+		return Ended{"", h.instance, end}
+	}
+	return Ended{id.Tag(), "", end}
+}
+
+// subjectOf is where a hub tells it.
+func subjectOf(h *fakeHub, device string, id wire.SessionID) string {
+	if id == (wire.SessionID{}) {
+		return wire.StraySubject(device, h.instance)
+	}
+	return wire.SessionSubject(device, id)
 }

@@ -10,7 +10,7 @@ import (
 // How often a heartbeat is sent, by the class of the link.
 const (
 	beatEvery        = 30 * time.Second
-	beatEveryMetered = 5 * time.Minute
+	beatEveryMetered = time.Hour
 )
 
 // heartbeat reports the agent's state if a session is open; the next one starts
@@ -20,7 +20,7 @@ func (r *run) heartbeat() {
 		return
 	}
 	every := beatEvery
-	if r.cfg.Class() == "metered" {
+	if r.cfg.Class() == Metered {
 		every = beatEveryMetered
 	}
 	r.beat.Reset(every)
@@ -32,5 +32,5 @@ func (r *run) heartbeat() {
 		r.quiet.say("no heartbeat", err)
 		return
 	}
-	r.send(wire.UpSubject(r.cfg.Device), data)
+	r.send(message{subject: wire.UpSubject(r.cfg.Device), data: data})
 }

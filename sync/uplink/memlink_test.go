@@ -178,7 +178,7 @@ func (c *memConn) serve() {
 				continue
 			}
 			if answer, id, ok := c.deliver(m); ok {
-				c.down <- memMessage{time.Now().Add(c.net.latency), wire.SessionSubject(c.net.device, id), answer}
+				c.down <- memMessage{time.Now().Add(c.net.latency), subjectOf(c.net.hub, c.net.device, id), answer}
 			}
 		}
 	}

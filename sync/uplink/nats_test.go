@@ -49,7 +49,7 @@ func (h *natsHub) start() {
 	})
 	nc.Subscribe("fp.in.i1.*", func(m *nats.Msg) {
 		id, ack, end := h.frame(m.Data)
-		to := wire.SessionSubject(strings.TrimPrefix(m.Subject, "fp.in.i1."), id)
+		to := subjectOf(h.fakeHub, strings.TrimPrefix(m.Subject, "fp.in.i1."), id)
 		switch {
 		case ack != nil:
 			nc.Publish(to, wire.AppendAck(nil, *ack))

@@ -11,10 +11,11 @@ import (
 type ReceiverConfig struct {
 	HubID string // an open that pins another is refused
 
-	Window      int   // block bytes of one session that wait for the ledger; 8 MiB
+	Window      int   // block bytes of one session that are on their way to the ledger; 32 MiB
 	MaxBlocks   int   // blocks of one session that wait for the ledger; 65,536
-	MaxQueued   int64 // bytes of all sessions together; 256 MiB
-	MaxBlock    int   // bytes of one block; 1 MiB − 8 KiB
+	MaxQueued   int64 // bytes of all sessions together; 256 MiB. One device has at most two windows of it
+	MaxChunked  int64 // bytes of blocks that come in chunks; 128 MiB
+	MaxBlock    int   // bytes of a block that one message of the ledger holds, unless it turns out to be less; 1 MiB − 8 KiB
 	MaxSessions int   // of one device; 4
 	MaxFlows    int   // an open may announce, the rest is ignored; 256. As many again may follow
 	MaxDevices  int   // known at one time; 100,000
@@ -27,10 +28,11 @@ type ReceiverConfig struct {
 	OpenTimeout time.Duration // an open waits so long for the ledger; 5 s
 	Unavailable time.Duration // blocks wait so long for a ledger that fails; 20 s
 	Alone       time.Duration // a device whose guard failed is committed alone for so long; 1 min
+	LazyAck     time.Duration // an ack that nobody waits for waits so long for more to tell; 1 s
 	Stale       time.Duration // a flow unused for so long is read again before the next block; 10 min
 
 	MaxBatches   int           // uncommitted at one time; 4
-	BatchBlocks  int           // in one batch; 1,000
+	BatchBlocks  int           // messages of the ledger in one batch; 1,000
 	BatchBytes   int           // in one batch, unless it is one block; 8 MiB
 	EarlyBytes   int           // so much is not held back while another batch is under way; 1 MiB
 	EarlyBlocks  int           // the same in blocks; 500
@@ -41,9 +43,10 @@ type ReceiverConfig struct {
 }
 
 func (c ReceiverConfig) withDefaults() ReceiverConfig {
-	def(&c.Window, 8<<20)
+	def(&c.Window, 32<<20)
 	def(&c.MaxBlocks, 1<<16)
 	def(&c.MaxQueued, 256<<20)
+	def(&c.MaxChunked, 128<<20)
 	def(&c.MaxBlock, 1<<20-8<<10)
 	def(&c.MaxSessions, 4)
 	def(&c.MaxFlows, 256)
@@ -55,6 +58,7 @@ func (c ReceiverConfig) withDefaults() ReceiverConfig {
 	def(&c.OpenTimeout, 5*time.Second)
 	def(&c.Unavailable, 20*time.Second)
 	def(&c.Alone, time.Minute)
+	def(&c.LazyAck, time.Second)
 	def(&c.Stale, 10*time.Minute)
 	def(&c.MaxBatches, 4)
 	def(&c.BatchBlocks, 1000)
@@ -118,11 +122,12 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	OutcomeStored  Outcome = iota // durable
-	OutcomeGuard                  // a guard failed, nothing is stored
-	OutcomeUnknown                // stored, or not, or in part
-	OutcomeFull                   // the ledger takes no more; nothing is stored
-	OutcomeRefused                // nothing is stored, and trying again does not help
+	OutcomeStored   Outcome = iota // durable
+	OutcomeGuard                   // a guard failed, nothing is stored
+	OutcomeUnknown                 // stored, or not, or in part
+	OutcomeFull                    // the ledger takes no more; nothing is stored
+	OutcomeTooLarge                // a message is larger than the ledger takes; nothing is stored
+	OutcomeRefused                 // nothing is stored, and trying again does not help
 )
 
 // RecvAction is what the driver has to do: one of the Do types.
@@ -138,6 +143,7 @@ type (
 		Session  wire.SessionID
 		Open     *wire.Open // as far as it could be read
 		Received []wire.FlowReceived
+		Partial  []wire.Partial
 		Err      *wire.SessionError
 	}
 	// DoAck sends an ack to a session.
@@ -147,7 +153,7 @@ type (
 		Ack     wire.Ack
 	}
 	// DoEnd tells a session that it has ended; a nil Err means that its agent ended
-	// it and needs no message. Stray means that there was no such session.
+	// it and needs no message. Stray means that the device has no session here.
 	DoEnd struct {
 		Device  string
 		Session wire.SessionID
@@ -191,17 +197,20 @@ const (
 	CountStray     = "unknown_session" // a frame of no session, or of one that has ended
 	CountRepeated  = "repeated_frame"  // a frame with a counter that was taken in already
 	CountMalformed = "malformed"       // bytes that are no frame
-	CountStopping  = "stopping"        // a block while the instance shuts down
+	CountStopping  = "stopping"        // a frame while the instance shuts down
 )
 
-// LedgerBlock is one message of a batch.
+// LedgerBlock is one block of a batch, and one message of the ledger unless it is
+// too large.
 type LedgerBlock struct {
 	Device   string
 	Flow     wire.Flow
 	Range    wire.Range
 	Void     wire.Reason // not zero: a void
 	Blanked  bool        // messages of which some are blank
-	Data     []byte      // the block, verbatim
+	Backfill bool        // newer messages of the lane went ahead
+	Data     []byte      // the block
+	Pieces   int         // messages of the ledger that it takes
 	Received wire.Ranges // the received set of the flow after it
 	Guarded  bool        // the first of its flow in the batch
 	Guard    uint64      // last sequence of the subject, if Guarded
@@ -239,6 +248,7 @@ type Receiver struct {
 	devices  map[string]*recvDevice
 	sessions map[wire.SessionID]*recvSession
 	order    []*recvSession // the same, for sweeping
+	enc      *wire.Encoder  // for what comes through streams; nil before the first
 	reads    map[uint64]*recvFlow
 	batches  map[uint64]*recvBatch
 	lastID   uint64 // of a read or batch
@@ -249,7 +259,9 @@ type Receiver struct {
 	retries  []*recvFlow
 	troubled []*recvFlow
 	dirty    []*recvSession // an ack is due
+	lazy     []lazyAck      // and these, later; in order
 	queued   int64          // bytes held for the ledger, batches included
+	chunked  int64          // bytes of blocks that come in chunks
 
 	swept     time.Time
 	downUntil time.Time // the ledger was seen to fail: opens are refused
@@ -303,6 +315,9 @@ func (r *Receiver) Next() time.Time {
 	next := r.swept.Add(sweepEvery)
 	for _, f := range r.retries {
 		next = earlier(next, f.retryAt)
+	}
+	if len(r.lazy) > 0 {
+		next = earlier(next, r.lazy[0].at)
 	}
 	if len(r.batches) < r.cfg.MaxBatches && len(r.ready.flows) > 0 {
 		next = earlier(next, r.ready.since().Add(r.cfg.MaxBatchWait))

@@ -11,12 +11,14 @@ import (
 const (
 	firstBackoff = 250 * time.Millisecond
 	maxBackoff   = 5 * time.Second
+	leastPiece   = 8 << 10 // a ledger that does not even take this is not cut for
 )
 
 // recvBatch is blocks on their way into the ledger.
 type recvBatch struct {
 	parts  []batchPart
 	blocks int
+	pieces int // messages of the ledger
 	bytes  int
 	lone   *recvDevice // the only one, if it is committed alone
 }
@@ -133,16 +135,19 @@ func (r *Receiver) commit(list *readyList) bool {
 
 // take moves what fits of a flow's queue into b, and reports whether anything did.
 func (r *Receiver) take(b *recvBatch, f *recvFlow) bool {
-	n, limit := 0, len(f.queue)
+	n, limit, set := 0, len(f.queue), f.received
 	if f.single {
 		limit = 1
 	}
-	for n < limit && b.blocks < r.cfg.BatchBlocks {
-		size := len(f.queue[n].data)
-		if b.blocks > 0 && b.bytes+size > r.cfg.BatchBytes {
+	for n < limit {
+		size, pieces := len(f.queue[n].data), r.pieces(f.queue[n])
+		if b.blocks > 0 && (b.bytes+size > r.cfg.BatchBytes || b.pieces+pieces > r.cfg.BatchBlocks) {
 			break
 		}
 		b.bytes += size
+		b.pieces += pieces
+		set = set.Add(f.queue[n].header)
+		f.queue[n].pieces, f.queue[n].after = pieces, set
 		b.blocks++
 		n++
 	}
@@ -154,15 +159,20 @@ func (r *Receiver) take(b *recvBatch, f *recvFlow) bool {
 	return true
 }
 
-// ledger lists the batch's messages: the first of each flow is guarded, the
-// others follow it without a gap.
+// pieces is how many messages of the ledger a block takes.
+func (r *Receiver) pieces(b *recvBlock) int {
+	return max((len(b.data)+r.cfg.MaxBlock-1)/r.cfg.MaxBlock, 1)
+}
+
+// ledger lists the batch's blocks: the first of each flow is guarded, the others
+// follow it without a gap.
 func (b *recvBatch) ledger() []LedgerBlock {
 	out := make([]LedgerBlock, 0, b.blocks)
 	for _, p := range b.parts {
 		for i, q := range p.blocks {
 			m := LedgerBlock{
-				Device: p.f.device.id, Flow: p.f.flow, Range: q.header, Void: q.void, Blanked: q.blanked,
-				Data: q.data, Received: q.after, Arrived: q.arrived,
+				Device: p.f.device.id, Flow: p.f.flow, Range: q.header, Void: q.void, Blanked: q.blanked, Backfill: q.backfill,
+				Data: q.data, Pieces: q.pieces, Received: q.after, Arrived: q.arrived,
 			}
 			if i == 0 {
 				m.Guarded, m.Guard = true, p.f.last
@@ -171,6 +181,20 @@ func (b *recvBatch) ledger() []LedgerBlock {
 		}
 	}
 	return out
+}
+
+// smaller makes the pieces smaller that blocks are cut to; false: they cannot be.
+func (r *Receiver) smaller(b *recvBatch) bool {
+	size := 0
+	for _, p := range b.parts {
+		p.f.failures = 0
+		for _, q := range p.blocks {
+			size = max(size, (len(q.data)+q.pieces-1)/q.pieces)
+		}
+	}
+	// Another batch may have found out before.
+	r.cfg.MaxBlock = min(r.cfg.MaxBlock, max(size/2, leastPiece))
+	return size > leastPiece
 }
 
 // done takes in how a batch ended. Unless it is stored, nothing is assumed:
@@ -184,22 +208,27 @@ func (r *Receiver) done(ev RecvDone) {
 	if b.lone != nil {
 		r.loneNow--
 	}
-	if ev.Outcome == OutcomeStored && ev.Last < uint64(b.blocks) {
+	if ev.Outcome == OutcomeStored && ev.Last < uint64(b.pieces) {
 		ev.Outcome = OutcomeUnknown // an answer that cannot be
 	}
-	seq := ev.Last - uint64(b.blocks)
+	if ev.Outcome == OutcomeTooLarge && r.smaller(b) {
+		ev.Outcome = OutcomeGuard // as if it had not been sent
+	}
+	seq := ev.Last - uint64(b.pieces)
 	for _, p := range b.parts {
 		p.f.batch = nil
 		switch ev.Outcome {
 		case OutcomeStored:
-		case OutcomeRefused:
+		case OutcomeRefused, OutcomeTooLarge:
 			r.refused(p, b.blocks == 1)
 			continue
 		default:
 			r.undone(p, ev.Outcome)
 			continue
 		}
-		seq += uint64(len(p.blocks))
+		for _, q := range p.blocks {
+			seq += uint64(q.pieces)
+		}
 		r.stored(p, seq)
 	}
 	if ev.Outcome == OutcomeStored {

@@ -47,15 +47,18 @@ type recvFlow struct {
 
 // recvBlock is a block that waits to be stored.
 type recvBlock struct {
-	s       *recvSession
-	header  wire.Range
-	base    uint64
-	void    wire.Reason
-	blanked bool
-	data    []byte
-	after   wire.Ranges // received set after it, once judged
-	unsure  bool        // was in a batch without answer
-	arrived time.Time
+	s        *recvSession
+	header   wire.Range
+	base     uint64
+	void     wire.Reason
+	blanked  bool
+	backfill bool
+	data     []byte
+	sent     int         // bytes on the wire
+	after    wire.Ranges // received set after it, once it is in a batch: of all that wait they would take too much
+	pieces   int         // messages of the ledger that it takes, once it is in a batch
+	unsure   bool        // was in a batch without answer
+	arrived  time.Time
 }
 
 func (b *recvBlock) messages() uint64 {
@@ -71,10 +74,10 @@ func (f *recvFlow) busy() bool {
 }
 
 // judge applies the ledger rules to b against set. A nil error with Store means
-// that it may follow; b.after is then set.
-func (r *Receiver) judge(f *recvFlow, set wire.Ranges, b *recvBlock) (Verdict, *wire.SessionError) {
+// that it may follow; then the set after it is returned too.
+func (r *Receiver) judge(f *recvFlow, set wire.Ranges, b *recvBlock) (Verdict, wire.Ranges, *wire.SessionError) {
 	if len(set) > 0 && set[0].First < b.base || f.base != 0 && f.base != b.base {
-		return Partial, &wire.SessionError{
+		return Partial, nil, &wire.SessionError{
 			Code:   wire.CodeProtocol,
 			Detail: fmt.Sprintf("%s: base %d contradicts what was received (%.200s)", f.flow, b.base, set),
 		}
@@ -83,25 +86,26 @@ func (r *Receiver) judge(f *recvFlow, set wire.Ranges, b *recvBlock) (Verdict, *
 	v := r.cfg.Judge(set, &h, b.s.fifo)
 	switch v {
 	case Partial:
-		return v, &wire.SessionError{
+		return v, nil, &wire.SessionError{
 			Code:   wire.CodePartial,
 			Detail: fmt.Sprintf("%s: %s is partly received", f.flow, b.header),
 		}
 	case Early:
-		return v, &wire.SessionError{
+		return v, nil, &wire.SessionError{
 			Code:   wire.CodeEarly,
 			Detail: fmt.Sprintf("%s: %s comes before %d", f.flow, b.header, next(set, b.base)),
 		}
 	case Store:
-		b.after = set.Add(b.header)
-		if len(b.after) > wire.MaxRanges {
-			return Early, &wire.SessionError{
+		after := set.Add(b.header)
+		if len(after) > wire.MaxRanges {
+			return Early, nil, &wire.SessionError{
 				Code:   wire.CodeEarly,
 				Detail: fmt.Sprintf("%s: %s would leave more than %d gaps", f.flow, b.header, wire.MaxRanges-1),
 			}
 		}
+		return v, after, nil
 	}
-	return v, nil
+	return v, nil, nil
 }
 
 // arrive takes a block in: it is judged against everything that is received or
@@ -116,7 +120,7 @@ func (r *Receiver) arrive(f *recvFlow, b *recvBlock) {
 		r.refresh(f)
 		return
 	}
-	switch v, err := r.judge(f, f.coming, b); {
+	switch v, after, err := r.judge(f, f.coming, b); {
 	case err != nil:
 		r.refuse(f, b, err)
 	case v == Received:
@@ -126,7 +130,7 @@ func (r *Receiver) arrive(f *recvFlow, b *recvBlock) {
 			r.tell(b.s.byFlow[f.flow])
 		}
 	default:
-		f.coming = b.after
+		f.coming = after
 		r.enqueue(f, b)
 	}
 }
@@ -141,7 +145,7 @@ func (r *Receiver) refuse(f *recvFlow, b *recvBlock, err *wire.SessionError) {
 }
 
 func (r *Receiver) enqueue(f *recvFlow, b *recvBlock) {
-	b.s.queued += len(b.data)
+	b.s.queued += b.sent
 	b.s.blocks++
 	f.device.queued += int64(len(b.data))
 	r.queued += int64(len(b.data))
@@ -151,7 +155,7 @@ func (r *Receiver) enqueue(f *recvFlow, b *recvBlock) {
 
 // settle undoes the accounting of enqueue.
 func (r *Receiver) settle(f *recvFlow, b *recvBlock) {
-	b.s.queued -= len(b.data)
+	b.s.queued -= b.sent
 	b.s.blocks--
 	f.device.queued -= int64(len(b.data))
 	r.queued -= int64(len(b.data))
@@ -211,9 +215,9 @@ func (r *Receiver) rejudge(f *recvFlow) {
 	f.queue, f.coming = nil, f.received
 	var refused *wire.SessionError
 	for _, b := range waiting {
-		v, err := r.judge(f, f.coming, b)
+		v, after, err := r.judge(f, f.coming, b)
 		if err == nil && v == Store {
-			f.coming = b.after
+			f.coming = after
 			f.queue = append(f.queue, b)
 			continue
 		}

@@ -45,7 +45,7 @@ func TestReceiverScripts(t *testing.T) {
 }
 
 func runReceiverScript(t *testing.T, text string) string {
-	p := &receiverScript{t: t, now: time.Unix(1_800_000_000, 0)}
+	p := &receiverScript{t: t, streams: map[string]*wire.StreamEncoder{}, now: time.Unix(1_800_000_000, 0)}
 	p.r = NewReceiver(ReceiverConfig{HubID: "hub1"})
 	var out []string
 	for _, c := range strings.Split(strings.TrimSpace(text), "\n\n") {
@@ -73,6 +73,9 @@ type receiverScript struct {
 	req uint64
 	out []string
 
+	streams map[string]*wire.StreamEncoder // by session
+	last    RecvFrame
+
 	reads   []DoRead   // under way
 	batches []DoCommit // under way
 }
@@ -85,6 +88,9 @@ func (p *receiverScript) step(ev RecvEvent) {
 			p.reads = append(p.reads, a)
 		case DoCommit:
 			p.batches = append(p.batches, a)
+			for _, m := range a.Blocks {
+				p.stored(m)
+			}
 		}
 	}
 }
@@ -115,6 +121,18 @@ func (p *receiverScript) command(line string) bool {
 		b := p.block(args[3], args[4], opt, 0)
 		b[len(b)-1] ^= 4
 		p.frame(args, wire.FrameBlock, b)
+	case "chunk": // a block's bytes from=N to=N slot=N, and the rest is left=N
+		p.frame(args, wire.FrameChunk, p.chunk(p.block(args[3], args[4], opt, 0), opt))
+	case "stream": // as block, in the session's stream; flip=OFFSET: with a bit of that byte flipped
+		b := p.stream(args, opt)
+		if v := opt["flip"]; v != "" {
+			b[p.number(v)] ^= 4
+		}
+		p.frame(args, wire.FrameStream, b)
+	case "again": // the last frame comes again
+		p.step(p.last)
+	case "skip": // as stream, but the frame is lost
+		p.stream(args, opt)
 	case "ping":
 		p.frame(args, wire.FramePing, nil)
 	case "confirm":
@@ -124,9 +142,9 @@ func (p *receiverScript) command(line string) bool {
 		p.frame(args, wire.FrameDrained, e[:])
 	case "bye":
 		p.frame(args, wire.FrameBye, nil)
-	case "frame": // DEVICE SESSION COUNTER TYPE
+	case "frame": // DEVICE SESSION COUNTER TYPE [TEXT]
 		n, _ := strconv.Atoi(args[3])
-		p.frame(args, wire.FrameType(n), nil)
+		p.frame(args, wire.FrameType(n), []byte(strings.Join(args[4:], "")))
 	case "bytes": // DEVICE TEXT: no frame at all
 		p.step(RecvFrame{Device: args[0], Data: []byte(args[1])})
 	case "read": // DEVICE E/LANE [last=N received=RANGES] [fail]: answers that read
@@ -179,7 +197,7 @@ func (p *receiverScript) answerRead(args []string, opt map[string]string) {
 }
 
 func (p *receiverScript) answerBatch(args []string, opt map[string]string) {
-	outcomes := map[string]Outcome{"stored": OutcomeStored, "guard": OutcomeGuard, "unknown": OutcomeUnknown, "full": OutcomeFull, "refused": OutcomeRefused}
+	outcomes := map[string]Outcome{"stored": OutcomeStored, "guard": OutcomeGuard, "unknown": OutcomeUnknown, "full": OutcomeFull, "toolarge": OutcomeTooLarge, "refused": OutcomeRefused}
 	how, ok := outcomes[args[1]]
 	i := slices.IndexFunc(p.batches, func(a DoCommit) bool {
 		return slices.ContainsFunc(a.Blocks, func(b LedgerBlock) bool { return b.Device == args[0] })
@@ -212,6 +230,8 @@ func (p *receiverScript) configure(opt map[string]string) {
 			c.MaxFlows = n
 		case "maxblock":
 			c.MaxBlock = n
+		case "chunked":
+			c.MaxChunked = int64(n)
 		default:
 			p.t.Fatalf("unknown setting %q", k)
 		}
@@ -256,8 +276,56 @@ func (p *receiverScript) openData(flows []string, opt map[string]string) []byte 
 }
 
 func (p *receiverScript) frame(args []string, t wire.FrameType, body []byte) {
-	data := wire.AppendFrame(nil, wire.Frame{Type: t, Session: testSession(args[1]), Counter: p.number(args[2]), Body: body})
-	p.step(RecvFrame{Device: args[0], Data: data})
+	data := wire.AppendFrame(nil, wire.Frame{
+		Type: t, Session: testSession(args[1]), Counter: p.number(args[2]), Body: body,
+		Lazy: slices.Contains(args, "lazy"), Backfill: slices.Contains(args, "backfill"),
+	})
+	p.last = RecvFrame{Device: args[0], Data: data}
+	p.step(p.last)
+}
+
+// stream encodes the block that args name as the next frame of the session's stream.
+func (p *receiverScript) stream(args []string, opt map[string]string) []byte {
+	e := p.streams[args[1]]
+	if e == nil {
+		e = wire.NewStreamEncoder()
+		p.streams[args[1]] = e
+	}
+	b, err := wire.NewDecoder().Decode(p.block(args[3], args[4], opt, 0), true)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	out, err := e.Append(nil, b)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return out
+}
+
+// stored checks that a block goes to the ledger as a block, whatever it came as.
+func (p *receiverScript) stored(m LedgerBlock) {
+	h, err := wire.ParseHeader(m.Data)
+	if err == nil && h.Kind == wire.KindMessages {
+		var b *wire.Block
+		if b, err = wire.NewDecoder().Decode(m.Data, true); err == nil && string(b.Messages[len(b.Messages)-1].Payload) != fmt.Sprintf("%s#%d", m.Flow, m.Range.Last) && m.Range.Len() > 1 {
+			err = errors.New("not the payload that was sent")
+		}
+	}
+	if err != nil || h.Flow != m.Flow || h.Range() != m.Range || h.Reason != m.Void {
+		p.fail("%s %s goes to the ledger as %s %s: %v", printFlow(m.Flow), m.Range, h.Flow, h.Range(), err)
+	}
+}
+
+func (p *receiverScript) chunk(block []byte, opt map[string]string) []byte {
+	from, to := p.number(opt["from"]), uint64(len(block))
+	if v := opt["to"]; v != "" {
+		to = p.number(v)
+	}
+	c := wire.Chunk{Slot: uint8(p.number(opt["slot"])), First: from == 0, Left: uint64(len(block)) - to, Data: block[from:to]}
+	if v := opt["left"]; v != "" {
+		c.Left = p.number(v)
+	}
+	return wire.AppendChunk(nil, c)
 }
 
 func (p *receiverScript) block(flow, span string, opt map[string]string, void wire.Reason) []byte {
@@ -342,7 +410,11 @@ func printRecvAction(a RecvAction) string {
 		if a.Err != nil {
 			return fmt.Sprintf("reply %d %s: %s", a.Request, a.Device, a.Err)
 		}
-		return fmt.Sprintf("reply %d %s s%d%s", a.Request, a.Device, a.Session[7], printReceived(a.Received))
+		text := fmt.Sprintf("reply %d %s s%d%s", a.Request, a.Device, a.Session[7], printReceived(a.Received))
+		for _, k := range a.Partial {
+			text += fmt.Sprintf(" partial=%d:%d/%d", k.Slot, k.Bytes, k.Size)
+		}
+		return text
 	case DoAck:
 		return fmt.Sprintf("ack %s s%d counter=%d%s", a.Device, a.Session[7], a.Ack.Counter, printReceived(a.Ack.Flows))
 	case DoEnd:
@@ -360,10 +432,16 @@ func printRecvAction(a RecvAction) string {
 			if m.Void != 0 {
 				fmt.Fprintf(&b, " void=%s", m.Void)
 			}
+			if m.Backfill {
+				b.WriteString(" backfill")
+			}
 			if m.Guarded {
 				fmt.Fprintf(&b, " guard=%d", m.Guard)
 			}
 			fmt.Fprintf(&b, " received=%s", m.Received)
+			if m.Pieces != 1 {
+				fmt.Fprintf(&b, " pieces=%d", m.Pieces)
+			}
 		}
 		return b.String()
 	case DoConfirm:

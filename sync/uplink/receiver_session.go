@@ -1,7 +1,6 @@
 package uplink
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -21,8 +20,12 @@ type recvDevice struct {
 	id       string
 	sessions []*recvSession // oldest first
 	flows    map[wire.Flow]*recvFlow
-	queued   int64 // bytes held for the ledger
+	queued   int64                   // bytes held for the ledger
+	chunked  int                     // bytes of blocks that come in chunks, or are kept
+	kept     [wire.MaxSlots]*chunked // of sessions that have ended
 
+	streamed   int // bytes that came through streams, less what streamedAt has let go
+	streamedAt time.Time
 	opens      float64 // token bucket
 	opensAt    time.Time
 	strayAt    time.Time
@@ -37,10 +40,14 @@ type recvSession struct {
 	fifo    bool
 	idle    time.Duration
 	heard   time.Time
-	counter uint64 // of the last frame taken in
-	queued  int    // block bytes that wait for the ledger
-	blocks  int    // and their number
-	more    int    // flows that were not announced
+	counter uint64              // of the last frame taken in
+	lazy    bool                // its last block was: nobody waits for the ack
+	ackAt   time.Time           // by when a lazy ack is due; zero: none is
+	stream  *wire.StreamDecoder // nil before the first frame of it
+	chunks  [wire.MaxSlots]*chunked
+	queued  int // block bytes that wait for the ledger
+	blocks  int // and their number
+	more    int // flows that were not announced
 	ended   bool
 	at      int // place in Receiver.order
 
@@ -148,7 +155,7 @@ func (r *Receiver) begin(d *recvDevice, ev RecvOpen, o *wire.Open) {
 		idle: r.cfg.Idle, heard: r.now, opening: true, request: ev.Request, asked: o,
 		byFlow: map[wire.Flow]*attached{},
 	}
-	if o.Class == "metered" {
+	if o.Class == Metered {
 		s.idle = r.cfg.MeteredIdle
 	}
 	d.sessions = append(d.sessions, s)
@@ -188,101 +195,8 @@ func (r *Receiver) opened(s *recvSession) {
 	for _, a := range s.flows {
 		received = append(received, wire.FlowReceived{Flow: a.f.flow, Ranges: a.f.received})
 	}
-	r.do(DoReply{Request: s.request, Device: s.device.id, Session: s.id, Open: s.asked, Received: received})
+	r.do(DoReply{Request: s.request, Device: s.device.id, Session: s.id, Open: s.asked, Received: received, Partial: r.partials(s)})
 	s.asked = nil
-}
-
-func (r *Receiver) frame(ev RecvFrame) {
-	f, err := wire.ParseFrame(ev.Data)
-	if err != nil {
-		r.do(DoCount{Device: ev.Device, What: CountMalformed})
-		return
-	}
-	s := r.sessions[f.Session]
-	if s == nil || s.device.id != ev.Device || s.opening {
-		r.stray(ev.Device, f.Session)
-		return
-	}
-	if r.stopping {
-		r.do(DoCount{Device: ev.Device, What: CountStopping})
-		return
-	}
-	if f.Counter <= s.counter {
-		r.do(DoCount{Device: ev.Device, What: CountRepeated})
-		return
-	}
-	if f.Counter != s.counter+1 {
-		r.end(s, wire.CodeGap, fmt.Sprintf("frame %d follows %d", f.Counter, s.counter))
-		return
-	}
-	s.counter, s.heard = f.Counter, r.now
-	if len(s.changed) > 0 {
-		r.soil(s) // changes from before its first frame
-	}
-	switch f.Type {
-	case wire.FrameBlock:
-		r.block(s, f.Body)
-	case wire.FramePing:
-		s.pinged = true
-		r.soil(s)
-	case wire.FrameConfirm:
-		r.do(DoConfirm{s.device.id, string(f.Body)})
-	case wire.FrameDrained:
-		r.drained(s, wire.Epoch(f.Body))
-	case wire.FrameBye:
-		r.leave(s)
-		r.do(DoEnd{Device: s.device.id, Session: s.id})
-	default:
-		r.end(s, wire.CodeProtocol, fmt.Sprintf("frame type %d", f.Type))
-	}
-}
-
-// stray answers a frame of a session that is not known here, so that its agent
-// need not wait for silence to notice.
-func (r *Receiver) stray(device string, id wire.SessionID) {
-	r.do(DoCount{Device: device, What: CountStray})
-	d := r.devices[device]
-	if d == nil || r.now.Sub(d.strayAt) < strayEvery {
-		return
-	}
-	d.strayAt = r.now
-	r.do(DoEnd{Device: device, Session: id, Stray: true, Err: &wire.SessionError{
-		Code: wire.CodeIdle, Detail: "this hub instance does not know the session, or no longer",
-	}})
-}
-
-func (r *Receiver) block(s *recvSession, data []byte) {
-	if len(data) > r.cfg.MaxBlock {
-		r.end(s, wire.CodeRefused, fmt.Sprintf("a block of %d bytes; the limit is %d", len(data), r.cfg.MaxBlock))
-		return
-	}
-	h, err := wire.ParseHeader(data)
-	switch {
-	case errors.Is(err, wire.ErrVersion):
-		r.end(s, wire.CodeProtocol, err.Error())
-		return
-	case err != nil:
-		r.end(s, wire.CodeCorrupt, err.Error())
-		return
-	}
-	held, n := s.device.queued, len(data)
-	switch {
-	case s.blocks > 0 && s.queued+n > r.cfg.Window, s.blocks >= r.cfg.MaxBlocks:
-		r.end(s, wire.CodeRefused, fmt.Sprintf("%d blocks and %d bytes in flight; the window is %d bytes", s.blocks+1, s.queued+n, r.cfg.Window))
-		return
-	case held > 0 && held+int64(n) > int64(r.cfg.MaxSessions*r.cfg.Window), r.queued+int64(n) > r.cfg.MaxQueued:
-		r.end(s, wire.CodeUnavailable, "too much waits to be stored; try again later")
-		return
-	}
-	if s.byFlow[h.Flow] == nil {
-		if s.more++; s.more > r.cfg.MaxFlows {
-			r.end(s, wire.CodeRefused, fmt.Sprintf("more than %d flows that were not announced", r.cfg.MaxFlows))
-			return
-		}
-	}
-	a := r.attach(s, h.Flow)
-	a.sent = true
-	r.arrive(a.f, &recvBlock{s: s, header: h.Range(), base: h.Base, void: h.Reason, blanked: h.Blanked, data: data, arrived: r.now})
 }
 
 // drained forgets the flows of an epoch of which nothing more will come.
@@ -335,7 +249,8 @@ func (r *Receiver) leave(s *recvSession) {
 	last := len(r.order) - 1
 	r.order[s.at], r.order[last].at = r.order[last], s.at
 	r.order[last], r.order = nil, r.order[:last]
-	s.changed, s.unpinged = nil, nil
+	s.changed, s.unpinged, s.stream = nil, nil, nil
+	r.keepChunks(s)
 	for _, a := range s.flows {
 		a.f.openers = slices.DeleteFunc(a.f.openers, is)
 		r.detach(a)
@@ -364,19 +279,42 @@ func (r *Receiver) tell(a *attached) {
 	r.soil(a.s)
 }
 
+// ackAll sends the acks that are due. One that nobody waits for waits for more
+// to tell, as it costs more than what it answers.
 func (r *Receiver) ackAll() {
 	for _, s := range r.dirty {
 		s.dirty = false
-		if !s.ended {
+		switch {
+		case s.ended:
+		case s.lazy:
+			if s.ackAt.IsZero() {
+				s.ackAt = r.now.Add(r.cfg.LazyAck)
+				r.lazy = append(r.lazy, lazyAck{s, s.ackAt})
+			}
+		default:
 			r.ack(s)
 		}
 	}
 	clear(r.dirty)
 	r.dirty = r.dirty[:0]
+	for len(r.lazy) > 0 && !r.now.Before(r.lazy[0].at) {
+		if s := r.lazy[0].s; !s.ended && s.ackAt.Equal(r.lazy[0].at) { // else it was sent with another
+			r.ack(s)
+		}
+		r.lazy[0] = lazyAck{}
+		r.lazy = r.lazy[1:]
+	}
+}
+
+// lazyAck is an ack that may wait.
+type lazyAck struct {
+	s  *recvSession
+	at time.Time
 }
 
 // ack sends the session's ack: more than one if it tells more than fits.
 func (r *Receiver) ack(s *recvSession) {
+	s.ackAt = time.Time{}
 	told := make([]wire.FlowReceived, 0, len(s.changed))
 	add := func(a *attached) {
 		told = append(told, wire.FlowReceived{Flow: a.f.flow, Ranges: a.f.received})
@@ -421,7 +359,10 @@ func (r *Receiver) sweep() {
 	}
 	r.giveUp()
 	for id, d := range r.devices { // the order does not matter: nothing comes of it
-		idle := len(d.sessions) == 0 && len(d.flows) == 0 && r.now.After(d.aloneUntil)
+		if d.chunked > 0 {
+			r.expireKept(d)
+		}
+		idle := len(d.sessions) == 0 && len(d.flows) == 0 && d.chunked == 0 && r.now.After(d.aloneUntil)
 		if idle && r.now.Sub(d.opensAt) > time.Duration(r.cfg.OpenBurst)*r.cfg.OpenEvery {
 			delete(r.devices, id)
 		}

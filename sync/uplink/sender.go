@@ -17,12 +17,18 @@ type SenderConfig struct {
 
 	HubID, Token string // pinned; empty before the first session
 
-	Window int            // bytes in flight; 0: 4 MiB
-	Rand   func() float64 // [0,1), for the jitter; nil: math/rand/v2
+	Window     int            // bytes in flight; 0: 32 MiB
+	FreshFirst bool           // what is accepted from now on goes ahead of the backlog
+	FreshShare int            // percent of a lane's bytes that are its; 0: 50
+	Flush      time.Duration  // how long small messages wait for company; urgent ones never
+	Policy     Policy         // nil: the link may always be used
+	MaxRate    int64          // bytes a second to which Policy holds: frames are sized by it too; 0: none
+	MaxFrame   int            // bytes of a frame; 0: as the link carries
+	Rand       func() float64 // [0,1), for the jitter; nil: math/rand/v2
 }
 
 const (
-	defaultWindow = 4 << 20
+	defaultWindow = 32 << 20
 	openTimeout   = 10 * time.Second
 	// slowRetry is between attempts that only a person can make succeed.
 	slowRetry = 30 * time.Second
@@ -42,6 +48,15 @@ const (
 	phaseStopped
 )
 
+// Policy says what the link may be used for. It has no goroutine and no clock.
+type Policy interface {
+	// Allow reports whether a lane may send; if not, when to ask again (zero: not
+	// before the policy has changed, which Kick tells).
+	Allow(now time.Time, l wire.Lane) (ok bool, again time.Time)
+	// Sent notes what a lane has sent.
+	Sent(now time.Time, l wire.Lane, bytes int)
+}
+
 // Sender is the agent's end of its uplink sessions. It has no goroutine, no
 // clock and does no I/O; the same events give the same actions.
 //
@@ -54,7 +69,8 @@ type Sender struct {
 	out []Action  // of the current Step
 
 	phase   phase
-	linked  bool // a connection is up; also while phaseDown waits for another session
+	linked  bool   // a connection is up; also while phaseDown waits for another session
+	class   string // of the link when it was dialled
 	retryAt time.Time
 	backoff jitter
 	again   int   // sessions ended one after another by a fault, without progress
@@ -67,6 +83,8 @@ type Sender struct {
 
 	epochKnown bool // whether epoch is: without it no epoch is ever drained
 	cutter     Cutter
+	codecs     codecs
+	memory     memory
 
 	session              // of phaseOpen
 	asked      time.Time // when the open request was sent
@@ -75,7 +93,10 @@ type Sender struct {
 	hubID      string    // pinned
 	token      string    // durable
 	smoothRTT  time.Duration
+	waited     bool // somebody waits for what is not received yet
 	lastNotice string
+	largeAt    time.Time     // before that no large message is begun
+	largeWait  time.Duration // the longer, the more often the hub had no room
 }
 
 // NewSender returns a sender that dials at the first event.
@@ -85,6 +106,9 @@ func NewSender(cfg SenderConfig) *Sender {
 	}
 	if cfg.Rand == nil {
 		cfg.Rand = rand.Float64
+	}
+	if cfg.FreshShare == 0 {
+		cfg.FreshShare = 50
 	}
 	if cfg.Class == nil {
 		cfg.Class = func() string { return "" }
@@ -132,6 +156,10 @@ func (s *Sender) Step(now time.Time, in Event) []Action {
 		s.acked(ev)
 	case Ended:
 		s.ended(ev)
+	case Written:
+		s.unwritten = max(s.unwritten-ev.Bytes, 0)
+	case Awaited:
+		s.awaited(ev)
 	case Progressed:
 		s.progress = ev.At
 	case TokenSaved:
@@ -160,8 +188,7 @@ func (s *Sender) advance() {
 		case s.linked:
 			s.open()
 		default:
-			s.phase = phaseDialing
-			s.do(Dial{})
+			s.dial()
 		}
 	case phaseOpening:
 		if !s.now.Before(s.asked.Add(openTimeout)) {
@@ -199,7 +226,7 @@ func (s *Sender) fail(err error, wait func() time.Duration) {
 }
 
 func (s *Sender) backoffTime() time.Duration {
-	if s.cfg.Class() == "metered" {
+	if s.cfg.Class() == Metered {
 		return s.backoff.next(backoffCapMetered)
 	}
 	return s.backoff.next(backoffCap)
@@ -212,8 +239,22 @@ func (s *Sender) hangup(err error) {
 	s.fail(err, s.backoffTime)
 }
 
-// kick retries at once what is waiting, and doubts what seems to be up.
+func (s *Sender) dial() {
+	s.phase, s.class = phaseDialing, s.cfg.Class()
+	s.do(Dial{})
+}
+
+// kick retries at once what is waiting, and doubts what seems to be up. If the
+// class has changed it is another link, maybe; and the connection's own pings and
+// the hub's patience are those of the class that they began with.
 func (s *Sender) kick() {
+	if s.linked && s.class != s.cfg.Class() {
+		s.linked = false
+		s.do(Hangup{})
+		if s.phase != phaseDown {
+			s.fail(errors.New("the class of the link has changed"), s.backoffTime)
+		}
+	}
 	switch s.phase {
 	case phaseDown:
 		s.backoff.reset()
@@ -221,7 +262,7 @@ func (s *Sender) kick() {
 	case phaseDialing: // over a route that is gone, maybe
 		s.backoff.reset()
 		s.do(Hangup{})
-		s.do(Dial{})
+		s.dial()
 	case phaseOpen:
 		s.ping()
 	}
@@ -254,8 +295,10 @@ func (s *Sender) Problem() error {
 		return s.problem
 	}
 	for i := range s.lanes {
-		if err := s.lanes[i].problem; err != nil {
-			return fmt.Errorf("lane %s waits: %w", wire.Lane(i), err)
+		for _, q := range s.lanes[i].queues() {
+			if q.problem != nil {
+				return fmt.Errorf("lane %s waits: %w", wire.Lane(i), q.problem)
+			}
 		}
 	}
 	return nil

@@ -34,14 +34,20 @@ type (
 	OpenFailed struct{ Err error }
 	// Acked is an ack of the session.
 	Acked struct {
-		Session wire.SessionID
+		Session string // its tag
 		Ack     *wire.Ack
 	}
-	// Ended: the hub ended the session.
+	// Ended: the hub ended the session, or an instance knows of none.
 	Ended struct {
-		Session wire.SessionID
-		Err     *wire.SessionError
+		Session  string // its tag
+		Instance string // instead of it
+		Err      *wire.SessionError
 	}
+	// Written: the socket has taken so many bytes of frame bodies.
+	Written struct{ Bytes int }
+	// Awaited: somebody waits until the hub has what is accepted by now, or, if
+	// Next, what is accepted next.
+	Awaited struct{ Next bool }
 	// Progressed: the peer made room for bytes that had been waiting.
 	Progressed struct{ At time.Time }
 	// TokenSaved answers a SaveToken, once the token is durable.
@@ -106,6 +112,8 @@ func (OpenReplied) senderEvent() {}
 func (OpenFailed) senderEvent()  {}
 func (Acked) senderEvent()       {}
 func (Ended) senderEvent()       {}
+func (Written) senderEvent()     {}
+func (Awaited) senderEvent()     {}
 func (Progressed) senderEvent()  {}
 func (TokenSaved) senderEvent()  {}
 func (Kicked) senderEvent()      {}

@@ -73,6 +73,8 @@ func newSenderWorld(t *rapid.T) *senderWorld {
 	}
 	w.spool.trims = rapid.Bool().Draw(t, "trims")
 	w.hub.window = rapid.SampledFrom([]int{400, 4000, 1 << 20}).Draw(t, "window")
+	w.hub.fifo = rapid.Bool().Draw(t, "fifo")
+	w.hub.stream = rapid.Bool().Draw(t, "stream")
 	w.hub.maxPayload = rapid.SampledFrom([]int{300, 1000, 1 << 20}).Draw(t, "max payload")
 	w.start()
 	return w
@@ -80,7 +82,7 @@ func newSenderWorld(t *rapid.T) *senderWorld {
 
 func (w *senderWorld) start() {
 	w.s = NewSender(SenderConfig{
-		Process: "p", HubID: w.spool.hub, Token: w.spool.tok, Window: w.hub.window,
+		Process: "p", HubID: w.spool.hub, Token: w.spool.tok, Window: w.hub.window, FreshFirst: !w.hub.fifo,
 		Rand: func() float64 { return 0.5 },
 	})
 	clear(w.lastRun)
@@ -100,7 +102,7 @@ func (w *senderWorld) anything() {
 		"cut", "drop", "tear", "forget ack", "late", "end", "tick", "restart", "kick", "void", "rewind",
 	}).Draw(t, "step") {
 	case "append":
-		w.spool.append(wire.Lane(rapid.IntRange(0, 2).Draw(t, "lane")), rapid.IntRange(1, 20).Draw(t, "count"), rapid.IntRange(0, 60).Draw(t, "size"))
+		w.spool.append(wire.Lane(rapid.IntRange(0, 2).Draw(t, "lane")), rapid.IntRange(1, 20).Draw(t, "count"), rapid.OneOf(rapid.IntRange(0, 60), rapid.IntRange(200, 3000)).Draw(t, "size"))
 		w.spooled()
 	case "void":
 		l := wire.Lane(rapid.IntRange(0, 2).Draw(t, "lane"))
@@ -138,7 +140,7 @@ func (w *senderWorld) anything() {
 		}
 	case "end":
 		code := rapid.SampledFrom([]string{wire.CodeUnavailable, wire.CodeReplaced, wire.CodeStopping}).Draw(t, "code")
-		w.down = append(w.down, Ended{w.s.id, &wire.SessionError{Code: code}})
+		w.down = append(w.down, Ended{w.s.id.Tag(), "", &wire.SessionError{Code: code}})
 	case "tick":
 		w.tick()
 	case "restart":
@@ -164,9 +166,9 @@ func (w *senderWorld) hubTakes() {
 	w.up = w.up[1:]
 	switch id, ack, end := w.hub.frame(data); {
 	case ack != nil:
-		w.down = append(w.down, Acked{id, ack})
+		w.down = append(w.down, Acked{id.Tag(), ack})
 	case end != nil:
-		w.down = append(w.down, Ended{id, end})
+		w.down = append(w.down, answerOf(w.hub, id, end))
 	}
 }
 
@@ -232,7 +234,7 @@ func (w *senderWorld) settle() {
 // idle reports that the sender believes the hub to have everything.
 func (w *senderWorld) idle() bool {
 	for i := range w.s.lanes {
-		if w.s.lanes[i].active() != nil {
+		if l := &w.s.lanes[i]; l.active(false) != nil || l.active(true) != nil {
 			return false
 		}
 	}
@@ -254,6 +256,7 @@ func (w *senderWorld) step(ev Event) {
 				w.pending = &a.Open
 			case SendFrame:
 				w.up = append(w.up, wire.AppendFrame(nil, a.Frame))
+				todo = append(todo, Written{len(a.Frame.Body)})
 			case Load:
 				data, err := w.spool.Read(a.Flow, a.From)
 				todo = append(todo, Loaded{a.Flow, a.From, data, err})
@@ -274,7 +277,7 @@ func (w *senderWorld) invariants() {
 		for _, fl := range l.flights {
 			inflight += fl.bytes
 		}
-		if len(l.flights) > 0 && l.flights[0].flow != l.flights[len(l.flights)-1].flow {
+		if len(l.flights) > 0 && l.flights[0].flow != l.flights[len(l.flights)-1].flow && !w.s.cfg.FreshFirst {
 			w.tb.Fatalf("lane %s has two epochs in flight", wire.Lane(i))
 		}
 	}

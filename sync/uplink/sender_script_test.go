@@ -49,11 +49,24 @@ type senderScript struct {
 	s        *Sender
 	class    string
 	sessions byte
+	dec      *wire.StreamDecoder // of the session
+	cfg      SenderConfig        // of the next start
+	policy   *scriptPolicy
+	flying   []scriptFrame             // of the session, not acked by serve
+	chunks   [wire.MaxSlots]fakeChunks // blocks of which a part was sent
+	quiet    bool
 	out      []string
 }
 
+// scriptFrame is a frame with messages that was sent.
+type scriptFrame struct {
+	counter uint64
+	flow    wire.Flow
+	r       wire.Range
+}
+
 func runSenderScript(t *testing.T, text string) string {
-	p := &senderScript{t: t, now: time.Unix(1_800_000_000, 0), spool: newFakeSpool()}
+	p := &senderScript{t: t, now: time.Unix(1_800_000_000, 0), spool: newFakeSpool(), policy: &scriptPolicy{}}
 	p.start()
 	var out []string
 	for _, c := range strings.Split(strings.TrimSpace(text), "\n\n") {
@@ -70,11 +83,10 @@ func runSenderScript(t *testing.T, text string) string {
 }
 
 func (p *senderScript) start() {
-	p.s = NewSender(SenderConfig{
-		Version: "v1", Process: fmt.Sprintf("p%d", p.spool.runs), HubID: p.spool.hub, Token: p.spool.tok,
-		Class: func() string { return p.class },
-		Rand:  func() float64 { return 0.5 },
-	})
+	c := p.cfg
+	c.Version, c.Process, c.HubID, c.Token = "v1", fmt.Sprintf("p%d", p.spool.runs), p.spool.hub, p.spool.tok
+	c.Class, c.Rand, c.Policy = func() string { return p.class }, func() float64 { return 0.5 }, p.policy
+	p.s = NewSender(c)
 }
 
 func (p *senderScript) command(f []string) {
@@ -84,8 +96,10 @@ func (p *senderScript) command(f []string) {
 		args[k] = v
 	}
 	switch f[0] {
-	case "append": // append LANE COUNT [size=BYTES]
-		p.spool.append(laneOf(p.t, f[1]), number(f[2]), number(args["size"]))
+	case "append": // append LANE COUNT [size=BYTES] [times=BLOCKS]
+		for range max(number(args["times"]), 1) {
+			p.spool.append(laneOf(p.t, f[1]), number(f[2]), number(args["size"]))
+		}
 		p.spooled()
 	case "void": // void LANE COUNT REASON
 		p.spool.void(laneOf(p.t, f[1]), number(f[2]), wire.ReasonTTL)
@@ -109,13 +123,28 @@ func (p *senderScript) command(f []string) {
 		p.spooled()
 	case "spooled":
 		p.spooled()
+	case "await":
+		p.step(Awaited{})
+	case "expect":
+		p.step(Awaited{Next: true})
+	case "config": // config [order=fresh-first] [share=PERCENT] [flush=TIME]: of this and later runs
+		p.cfg = SenderConfig{FreshFirst: args["order"] == "fresh-first", FreshShare: number(args["share"]), Flush: p.duration(args["flush"])}
+		p.start()
+	case "deny": // deny LANE [again=TIME]: the policy says no; for so long, or until told
+		p.policy.deny(laneOf(p.t, f[1]), p.now, p.duration(args["again"]))
+	case "allow": // allow LANE
+		p.policy.lanes[laneOf(p.t, f[1])] = denial{}
+	case "budget": // budget BYTES again=TIME: of normal and bulk
+		p.policy.budget, p.policy.renew = number(f[1]), p.duration(args["again"])
+	case "serve": // serve COUNT every=TIME: the hub acks as many frames, one after another
+		p.serve(number(f[1]), p.duration(args["every"]))
 	case "class":
 		p.class = f[1]
 	case "up":
 		p.step(Linked{number(args["max"])})
 	case "lost":
 		p.step(Unlinked{errors.New(strings.Join(f[1:], " "))})
-	case "open":
+	case "open": // open [max=BYTES] [window=BYTES] [stream=NAME] [kept[=BYTES]] [spoiled] FLOW=RANGES…
 		p.step(OpenReplied{p.reply(f[1:], args)})
 	case "refuse":
 		p.step(OpenReplied{&wire.OpenReply{HubID: "hub2", Error: &wire.SessionError{Code: f[1], Detail: "said so"}}})
@@ -128,7 +157,7 @@ func (p *senderScript) command(f []string) {
 		}
 		p.step(Acked{p.session(args), a})
 	case "end": // end CODE [session=N]
-		p.step(Ended{p.session(args), &wire.SessionError{Code: f[1], Detail: "said so"}})
+		p.step(Ended{p.session(args), "", &wire.SessionError{Code: f[1], Detail: "said so"}})
 	case "progress":
 		p.step(Progressed{p.now})
 	case "kick":
@@ -138,13 +167,36 @@ func (p *senderScript) command(f []string) {
 	case "stop":
 		p.step(Stopped{})
 	case "tick":
-		d, err := time.ParseDuration(f[1])
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		p.tick(p.now.Add(d))
+		p.tick(p.now.Add(p.duration(f[1])))
 	default:
 		p.t.Fatalf("unknown command %q", f)
+	}
+}
+
+func (p *senderScript) duration(text string) time.Duration {
+	if text == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return d
+}
+
+// serve is a hub behind a slow link: after each pause it acks the oldest frame.
+// Only what is sent in return is shown.
+func (p *senderScript) serve(n int, every time.Duration) {
+	p.quiet = true
+	defer func() { p.quiet = false }()
+	for range n {
+		p.tick(p.now.Add(every))
+		if len(p.flying) == 0 {
+			continue
+		}
+		f := p.flying[0]
+		p.flying = p.flying[1:]
+		p.step(Acked{p.session(nil), &wire.Ack{Counter: f.counter, Flows: []wire.FlowReceived{{Flow: f.flow, Ranges: wire.Ranges{f.r}}}}})
 	}
 }
 
@@ -200,12 +252,15 @@ func (p *senderScript) do(a Action) Event {
 		}
 		say("%s", text)
 	case SendFrame:
-		say("#%d %s", a.Frame.Counter, describe(p.t, a.Frame))
+		say("#%d %s", a.Frame.Counter, p.describe(a.Frame))
+		return Written{len(a.Frame.Body)}
 	case Load:
 		data, err := p.spool.Read(a.Flow, a.From)
 		return Loaded{a.Flow, a.From, data, err}
 	case MarkReceived:
-		say("received %s %s", short(a.Flow), a.Set)
+		if !p.quiet {
+			say("received %s %s", short(a.Flow), a.Set)
+		}
 		if err := p.spool.Received(a.Flow, a.Set); err != nil {
 			p.t.Fatal(err)
 		}
@@ -239,17 +294,18 @@ func (p *senderScript) stands() string {
 }
 
 // session is the present one, or session=N.
-func (p *senderScript) session(args map[string]string) wire.SessionID {
+func (p *senderScript) session(args map[string]string) string {
 	if n := args["session"]; n != "" {
-		return wire.SessionID{byte(number(n))}
+		return wire.SessionID{byte(number(n))}.Tag()
 	}
-	return wire.SessionID{p.sessions}
+	return wire.SessionID{p.sessions}.Tag()
 }
 
 func (p *senderScript) reply(fields []string, args map[string]string) *wire.OpenReply {
 	p.sessions++
+	p.dec, p.flying = wire.NewStreamDecoder(), nil
 	r := &wire.OpenReply{
-		Protocol: 1, Session: &wire.Epoch{p.sessions}, Instance: "i1", HubID: "hub1",
+		Protocol: wire.Protocol, Session: &wire.Epoch{p.sessions}, Stream: args["stream"], Instance: "i1", HubID: "hub1",
 		MaxPayload: 1 << 20, Window: 8 << 20, Token: args["token"], Notice: args["notice"],
 	}
 	if v := args["hub"]; v != "" {
@@ -261,12 +317,32 @@ func (p *senderScript) reply(fields []string, args map[string]string) *wire.Open
 	if v := args["window"]; v != "" {
 		r.Window = number(v)
 	}
+	r.Partial = p.kept(args)
 	for _, kv := range fields {
 		if strings.HasPrefix(kv, "e") {
 			r.Received = append(r.Received, p.received(kv))
 		}
 	}
 	return r
+}
+
+// kept is what the hub still has of blocks that came in part: nothing, or with
+// kept as much as was sent, or with kept=BYTES so much; with spoiled something else.
+func (p *senderScript) kept(args map[string]string) []wire.Partial {
+	n, kept := args["kept"]
+	for i := range p.chunks {
+		f := &p.chunks[i]
+		if !kept {
+			*f = fakeChunks{}
+		} else if n != "" {
+			f.data = f.data[:min(number(n), len(f.data))]
+		}
+	}
+	out := partials(p.chunks[:])
+	if _, ok := args["spoiled"]; ok {
+		out[0].CRC++
+	}
+	return out
 }
 
 func (p *senderScript) received(kv string) wire.FlowReceived {
@@ -286,7 +362,7 @@ func (p *senderScript) flow(text string) wire.Flow {
 
 func short(f wire.Flow) string { return fmt.Sprintf("e%d/%s", f.Epoch[0], f.Lane) }
 
-func describe(t *testing.T, f wire.Frame) string {
+func (p *senderScript) describe(f wire.Frame) string {
 	switch f.Type {
 	case wire.FramePing:
 		return "ping"
@@ -297,14 +373,46 @@ func describe(t *testing.T, f wire.Frame) string {
 	case wire.FrameDrained:
 		return fmt.Sprintf("drained e%d", f.Body[0])
 	}
-	h, err := wire.ParseHeader(f.Body)
-	if err != nil {
-		t.Fatal(err)
+	if f.Type == wire.FrameChunk {
+		c, err := wire.ParseChunk(f.Body)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		begins := ""
+		if c.First {
+			begins = "begins, "
+		}
+		if _, ok := p.chunks[c.Slot].add(c); !ok {
+			p.t.Fatalf("chunk in slot %d: %d bytes and %d to come do not go on with %d of %d", c.Slot, len(c.Data), c.Left, len(p.chunks[c.Slot].data), p.chunks[c.Slot].size)
+		}
+		return fmt.Sprintf("chunk %d: %s%d bytes, %d left", c.Slot, begins, len(c.Data), c.Left)
 	}
+	var h wire.Header
+	var err error
+	text := "block"
+	if f.Type == wire.FrameStream {
+		var b *wire.Block
+		if b, err = p.dec.Decode(f.Body); err == nil {
+			h = b.Header
+		}
+		text = "stream"
+	} else {
+		h, err = wire.ParseHeader(f.Body)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.flying = append(p.flying, scriptFrame{f.Counter, h.Flow, h.Range()})
 	if h.Kind == wire.KindVoid {
 		return fmt.Sprintf("void %s %s %s", short(h.Flow), h.Range(), h.Reason)
 	}
-	return fmt.Sprintf("block %s %s", short(h.Flow), h.Range())
+	if f.Backfill {
+		text = "backfill " + text
+	}
+	if f.Lazy {
+		text = "lazy " + text
+	}
+	return fmt.Sprintf("%s %s %s", text, short(h.Flow), h.Range())
 }
 
 func laneOf(t *testing.T, s string) wire.Lane {

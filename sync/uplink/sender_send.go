@@ -1,180 +1,184 @@
 package uplink
 
-import (
-	"errors"
-	"fmt"
-	"io"
-	"time"
+import "github.com/fieldpost/fieldpost/sync/wire"
 
-	"github.com/fieldpost/fieldpost/sync/wire"
-)
+// unwrittenMost is how many bytes may wait for the socket: what is behind them an
+// urgent message cannot overtake.
+const unwrittenMost = 256 << 10
 
-const (
-	readRetry  = 5 * time.Second // after the spool could not be read
-	largeRetry = time.Minute     // after a message did not fit; the hub may have changed
-)
+// natsCost is about what NATS adds to a frame and what its ack costs.
+const natsCost = 64
 
-// send fills the window. Blocks are loaded one a lane, only when there is room,
-// and choosing waits until every lane that has something shows it.
+// send fills the window. Blocks are loaded only when there is room, and choosing
+// waits until every lane that has something shows it.
 func (s *Sender) send() {
-	for !s.window.full() {
+	s.wakeAt = never
+	for !s.window.full() && s.unwritten < unwrittenMost {
 		if s.load() || s.phase != phaseOpen {
 			return
 		}
-		l := s.choose()
-		if l == nil || !s.window.room(len(l.pieces[0].body)) {
+		l, q := s.choose()
+		if l == nil || !s.fits(q) {
+			break
+		}
+		if !s.launch(l, q) {
 			return
 		}
-		s.launch(l)
+	}
+	s.hold()
+}
+
+// hold notes that there was more to send than the link took.
+func (s *Sender) hold() {
+	if !s.window.full() && s.unwritten < unwrittenMost {
+		return
+	}
+	for i := range s.lanes {
+		if fl := s.lanes[i].flights; len(fl) > 0 {
+			fl[len(fl)-1].mark.limited = true
+		}
 	}
 }
 
-// load asks for the next block of every lane that has none; it reports whether
-// any is under way.
-func (s *Sender) load() (loading bool) {
+// choose is the lane that sends next, and its queue: the most urgent with
+// something to send, unless one that had to wait is owed its share. What waits
+// for company, or may not use the link now, does not take part.
+func (s *Sender) choose() (first *lane, queue *queue) {
 	for i := range s.lanes {
 		l := &s.lanes[i]
-		if len(l.pieces) == 0 && !l.loading {
-			s.loadNext(l)
-		}
-		loading = loading || l.loading
-	}
-	return loading
-}
-
-func (s *Sender) loadNext(l *lane) {
-	var from uint64
-	f := l.active()
-	if f != nil {
-		from = f.wanted()
-	}
-	if from == 0 || !s.now.Before(l.retryAt) {
-		l.problem = nil
-	}
-	switch {
-	case from == 0 || l.problem != nil:
-	case !f.known && f.first > f.base && !f.received.Contains(wire.Range{First: f.base, Last: f.first - 1}):
-		// Received in part, but not announced: what is neither held nor known to be
-		// received must not be taken for lost.
-		s.reopen(fmt.Errorf("flow %s was not announced", f.Flow))
-	default:
-		l.loading = true
-		s.do(Load{f.Flow, from})
-	}
-}
-
-// loaded cuts what the spool has to what the hub lacks.
-func (s *Sender) loaded(ev Loaded) {
-	l := &s.lanes[ev.Flow.Lane]
-	l.loading = false
-	f := s.flows[ev.Flow]
-	if s.phase != phaseOpen || f == nil || f.wanted() != ev.From {
-		return // of an earlier session, or acked meanwhile
-	}
-	if errors.Is(ev.Err, io.EOF) {
-		s.lost(l, f, wire.Range{First: ev.From, Last: f.last})
-		return
-	}
-	h, err := header(ev)
-	if err != nil {
-		l.wait(s.now, readRetry, err)
-		return
-	}
-	f.last = max(f.last, h.Last())
-	if h.First > ev.From && !s.lost(l, f, wire.Range{First: ev.From, Last: h.First - 1}) {
-		return
-	}
-	for _, r := range f.received.Missing(wire.Range{First: max(h.First, ev.From), Last: h.Last()}) {
-		if err := s.fit(l, f, ev.Data, &h, r); err != nil {
-			l.wait(s.now, largeRetry, err)
-			return
+		q := s.ripest(wire.Lane(i), s.chooseQueue(l))
+		switch {
+		case q == nil:
+			l.credit = 0
+		case !s.may(wire.Lane(i), q):
+		case first == nil:
+			first, queue = l, q
+		case l.credit >= s.costOf(q):
+			return l, q
 		}
 	}
-	f.cursor = h.Last() + 1
+	return first, queue
 }
 
-// header checks what the spool gave.
-func header(ev Loaded) (wire.Header, error) {
-	if ev.Err != nil {
-		return wire.Header{}, ev.Err
-	}
-	h, err := wire.ParseHeader(ev.Data)
+// chooseQueue is the lane's queue that goes next: the fresh one, unless the
+// backlog is owed its share.
+func (s *Sender) chooseQueue(l *lane) *queue {
+	fresh, main := len(l.fresh.pieces) > 0, len(l.main.pieces) > 0
 	switch {
-	case err != nil:
-		return h, fmt.Errorf("the block at %s/%d: %w", ev.Flow, ev.From, err)
-	case h.Flow != ev.Flow || h.Last() < ev.From:
-		return h, fmt.Errorf("the spool gave %s/%s for %s/%d", h.Flow, h.Range(), ev.Flow, ev.From)
+	case fresh && main && l.share >= s.costOf(&l.main):
+		return &l.main
+	case fresh:
+		return &l.fresh
+	case main:
+		return &l.main
 	}
-	return h, nil
+	return nil
 }
 
-// lost prepares voids for what of r the hub lacks: it is not held here any more,
-// because a hub had acked it once.
-func (s *Sender) lost(l *lane, f *flow, r wire.Range) bool {
-	for _, m := range f.received.Missing(r) {
-		body, err := wire.AppendVoid(nil, wire.Header{
-			Flow: f.Flow, Kind: wire.KindVoid, Reason: wire.ReasonHubRewound,
-			Base: f.base, First: m.First, Count: m.Len(), Accepted: s.now.UnixMilli(),
-		})
-		if err != nil {
-			l.wait(s.now, readRetry, err)
+// may reports whether a queue may send now; if not, it notes when to look again.
+func (s *Sender) may(lane wire.Lane, q *queue) bool {
+	if !s.ripe(lane, q) {
+		s.wakeAt = earliest(s.wakeAt, q.since.Add(s.cfg.Flush))
+		return false
+	}
+	if n := s.begins(q); n > 0 {
+		if !s.slots.room(n) {
 			return false
 		}
-		l.pieces = append(l.pieces, piece{flow: f, r: m, body: body, lost: true})
-	}
-	f.cursor = r.Last + 1
-	return true
-}
-
-// fit prepares the part r of a block, in as many pieces as the hub's largest
-// payload asks for. On an error everything before it is prepared.
-func (s *Sender) fit(l *lane, f *flow, block []byte, h *wire.Header, r wire.Range) error {
-	return s.cutter.Fit(block, h, r, s.maxBody, func(r wire.Range, body []byte) {
-		l.pieces = append(l.pieces, piece{flow: f, r: r, body: body})
-		f.cursor = r.Last + 1
-	})
-}
-
-// choose is the lane that sends next: the most urgent with something to send,
-// unless one that had to wait is owed its share.
-func (s *Sender) choose() *lane {
-	var first *lane
-	for i := range s.lanes {
-		l := &s.lanes[i]
-		switch {
-		case len(l.pieces) == 0:
-			l.credit = 0
-		case first == nil:
-			first = l
-		case l.credit >= len(l.pieces[0].body):
-			return l
+		if s.now.Before(s.largeAt) {
+			s.wakeAt = earliest(s.wakeAt, s.largeAt)
+			return false
 		}
 	}
-	return first
+	if s.cfg.Policy == nil {
+		return true
+	}
+	ok, again := s.cfg.Policy.Allow(s.now, lane)
+	if !ok && !again.IsZero() {
+		s.wakeAt = earliest(s.wakeAt, again)
+	}
+	return ok
 }
 
-// launch sends the lane's next piece.
-func (s *Sender) launch(l *lane) {
-	p := l.pieces[0]
-	l.pieces[0] = piece{} // let go of the body
-	l.pieces = l.pieces[1:]
+// ripe reports whether a queue need not wait for company any longer.
+func (s *Sender) ripe(lane wire.Lane, q *queue) bool {
+	return s.cfg.Flush == 0 || lane == wire.Urgent || q.pieces[0].block == nil ||
+		!s.now.Before(q.since.Add(s.cfg.Flush)) || !s.hungry(q, s.looseTarget())
+}
+
+// ripest is the lane's other queue instead of q, if that waits for company no
+// longer than q.
+func (s *Sender) ripest(lane wire.Lane, q *queue) *queue {
+	if q == nil || s.ripe(lane, q) {
+		return q
+	}
+	o := s.lanes[lane].other(q)
+	if len(o.pieces) > 0 && (s.ripe(lane, o) || o.since.Before(q.since)) {
+		return o
+	}
+	return q
+}
+
+// launch sends the next frame of a lane's queue; false: it cannot be made.
+func (s *Sender) launch(l *lane, q *queue) bool {
+	p, typ, err := s.next(q)
+	if err != nil {
+		return false
+	}
 	n := len(p.body)
-	l.credit = max(l.credit-n, 0)
-	for i := range s.lanes {
-		if o := &s.lanes[i]; o != l && len(o.pieces) > 0 {
-			o.credit += max(n/waitShare, 1)
-		}
-	}
-	if p.r.First <= p.flow.sentTo && !p.lost {
+	s.account(l, q, n)
+	if p.gone == 0 && p.flow.sent.Overlaps(p.r) && !p.lost {
 		s.do(Redelivered{})
 	}
-	p.flow.sentTo = max(p.flow.sentTo, p.r.Last)
-	s.frame(wire.FrameBlock, p.body)
+	p.flow.note(p.r)
 	if s.window.inflight == 0 {
 		s.owed = s.now
 	}
-	s.window.inflight += n
-	l.flights = append(l.flights, flight{
-		flow: p.flow, r: p.r, bytes: n, counter: s.counter, sent: s.now, lost: p.lost, limited: s.window.full(),
-	})
+	fl := flight{flow: p.flow, r: p.r, bytes: n, sent: s.now, lost: p.lost, more: p.more, whole: p.whole, mark: s.window.sent(s.now, n)}
+	fl.lazy = s.relaxed()
+	s.carry(wire.Frame{Type: typ, Body: p.body, Backfill: p.flow.freshFrom > 0 && !q.fresh || s.freshFirst() && p.flow.Epoch != s.epoch, Lazy: fl.lazy})
+	fl.counter, s.lazy = s.counter, fl.lazy
+	if typ == wire.FrameChunk && p.gone == 0 {
+		s.begun = s.counter
+	}
+	l.flights = append(l.flights, fl)
+	return true
+}
+
+// relaxed reports whether the frame about to leave is one of a trickle: nothing
+// waits behind it, and nobody for its ack.
+func (s *Sender) relaxed() bool {
+	if s.window.inflight > s.window.size()/2 {
+		return false
+	}
+	for i := range s.lanes {
+		for _, q := range s.lanes[i].queues() {
+			if len(q.pieces) > 0 || s.lanes[i].active(q.fresh) != nil && s.lanes[i].active(q.fresh).wanted(q.fresh) > 0 {
+				return false
+			}
+		}
+	}
+	return !s.waited
+}
+
+// account gives the lanes, and the backlog, that wait behind n bytes their share.
+// A lane is never owed more than one frame.
+func (s *Sender) account(l *lane, q *queue, n int) {
+	l.credit = max(l.credit-n, 0)
+	for i := range s.lanes {
+		if o := &s.lanes[i]; o != l {
+			if waits := s.chooseQueue(o); waits != nil { // for long, maybe, if it may not use the link
+				o.credit = min(o.credit+max(n/waitShare, 1), s.costOf(waits))
+			}
+		}
+		if &s.lanes[i] == l && s.cfg.Policy != nil {
+			s.cfg.Policy.Sent(s.now, wire.Lane(i), n+natsCost)
+		}
+	}
+	switch {
+	case !q.fresh:
+		l.share = max(l.share-n, 0)
+	case len(l.main.pieces) > 0:
+		l.share += n * (100 - s.cfg.FreshShare) / s.cfg.FreshShare
+	}
 }

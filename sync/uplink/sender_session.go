@@ -23,8 +23,8 @@ const (
 	keepAliveMetered = 5 * time.Minute
 )
 
-// frameOverhead is what a frame adds to a block: type, session, counter.
-const frameOverhead = 1 + 8 + 10
+// frameOverhead is what a frame adds to a block: type, counter, check.
+const frameOverhead = 1 + 10 + 4
 
 // session is the state that ends with a session.
 type session struct {
@@ -34,6 +34,8 @@ type session struct {
 	taken    uint64 // of the last frame that the hub took in
 	maxBody  int    // bytes of a block in one frame
 	window   window
+	pack     packer
+	slots    slots
 
 	opened   time.Time
 	acks     bool      // an ack has moved a received set
@@ -45,7 +47,11 @@ type session struct {
 	advanced time.Time // when an ack last moved a received set
 	unsaved  string    // token of this session until it is durable
 
-	unsettled bool // settle may have something to report
+	unsettled bool      // settle may have something to report
+	unwritten int       // bytes that wait for the socket
+	wakeAt    time.Time // when something that waits may be sent
+	lazy      bool      // the last frame with messages was
+	begun     uint64    // counter of the last chunk that began a block
 }
 
 // open begins a session over the connection that is up: first with what the
@@ -65,7 +71,8 @@ func (s *Sender) ask() {
 		Process:  s.cfg.Process,
 		HubID:    s.hubID,
 		Token:    s.token,
-		Order:    "fifo",
+		Order:    s.order(),
+		Streams:  []string{wire.StreamName},
 		Class:    s.cfg.Class(),
 		Flows:    s.announce(),
 		Labels:   s.cfg.Labels,
@@ -96,10 +103,25 @@ func (s *Sender) replied(r *wire.OpenReply) {
 		id:       wire.SessionID(*r.Session),
 		instance: r.Instance,
 		maxBody:  max(limit-frameOverhead, 1),
-		window:   newWindow(min(s.cfg.Window, r.Window), r.Window, s.now.Sub(s.asked)),
+		window:   newWindow(s.cfg.Window, r.Window, min(s.now.Sub(s.asked), worstRTT)),
+		pack:     packer{ratio: 1},
+		wakeAt:   never,
 		opened:   s.now, heard: s.now, sent: s.now, advanced: s.now,
 	}
+	if s.cfg.MaxRate > 0 {
+		s.window.most = frameAt(float64(s.cfg.MaxRate))
+	}
+	if s.cfg.MaxFrame > 0 {
+		s.window.most = min(s.window.most, max(s.cfg.MaxFrame, frameLeast))
+	}
+	if r.Stream == wire.StreamName {
+		s.pack.stream = wire.NewStreamEncoder()
+	}
 	s.phase, s.problem = phaseOpen, nil
+	s.sample(s.now.Sub(s.asked))
+	for _, p := range r.Partial {
+		s.slots.kept[p.Slot] = p
+	}
 	s.begin(r.Received)
 	if r.Token != "" && r.Token != s.token {
 		s.unsaved = r.Token
@@ -127,8 +149,11 @@ func slowly() time.Duration { return slowRetry }
 
 // ended takes in that the hub ended the session.
 func (s *Sender) ended(ev Ended) {
-	if s.phase != phaseOpen || ev.Session != s.id {
+	if s.phase != phaseOpen || ev.Session != s.id.Tag() && (ev.Instance == "" || ev.Instance != s.instance) {
 		return
+	}
+	if ev.Err.Code == wire.CodeUnavailable && s.begun > s.taken {
+		s.noRoom()
 	}
 	switch ev.Err.Code {
 	case wire.CodeGap, wire.CodeCorrupt, wire.CodePartial, wire.CodeEarly:
@@ -165,11 +190,23 @@ func (s *Sender) leave() {
 	s.session = session{}
 }
 
-// frame sends one frame of the session.
-func (s *Sender) frame(t wire.FrameType, body []byte) {
+func (s *Sender) order() string {
+	if s.freshFirst() {
+		return "fresh-first"
+	}
+	return "fifo"
+}
+
+// frame sends one frame of the session that carries no messages.
+func (s *Sender) frame(t wire.FrameType, body []byte) { s.carry(wire.Frame{Type: t, Body: body}) }
+
+// carry sends one frame of the session.
+func (s *Sender) carry(f wire.Frame) {
 	s.counter++
 	s.sent = s.now
-	s.do(SendFrame{s.instance, wire.Frame{Type: t, Session: s.id, Counter: s.counter, Body: body}})
+	f.Session, f.Counter = s.id, s.counter
+	s.unwritten += len(f.Body)
+	s.do(SendFrame{s.instance, f})
 }
 
 // confirm tells the hub that its token is durable.
@@ -187,18 +224,34 @@ func (s *Sender) ping() {
 	}
 }
 
+// awaited: whoever waits is not left to a lazy ack.
+func (s *Sender) awaited(ev Awaited) {
+	if s.waited = true; !ev.Next && s.phase == phaseOpen && s.lazy && s.window.inflight > 0 {
+		s.ping()
+	}
+}
+
 // acked takes in what the hub has.
 func (s *Sender) acked(ev Acked) {
-	if s.phase != phaseOpen || ev.Session != s.id {
+	if s.phase != phaseOpen || ev.Session != s.id.Tag() {
 		return
+	}
+	if !s.pinged.IsZero() {
+		s.sample(s.now.Sub(s.pinged))
 	}
 	s.heard, s.pinged = s.now, time.Time{}
 	s.taken = max(s.taken, ev.Ack.Counter)
+	if s.begun > 0 && s.begun <= s.taken {
+		s.largeWait = 0
+	}
+	s.takenIn()
 	for _, fr := range ev.Ack.Flows {
 		s.received(fr)
 	}
 	if s.owed = (time.Time{}); s.window.inflight > 0 {
 		s.owed = s.now
+	} else {
+		s.waited = false
 	}
 	if s.unsettled {
 		s.settle()
@@ -213,6 +266,9 @@ func (s *Sender) watch() {
 	case !s.now.Before(s.stalledAt()):
 		s.reopen(fmt.Errorf("the hub has not acked a block for %s", stallAfter))
 	case s.pinged.IsZero() && !s.now.Before(s.pingAt()):
+		if s.owed.IsZero() { // idle for long
+			s.cutter, s.codecs, s.memory = Cutter{}, codecs{}, memory{}
+		}
 		s.ping()
 	}
 }
@@ -224,7 +280,7 @@ func (s *Sender) pingAt() time.Time {
 	if !s.owed.IsZero() {
 		return latest(s.heard, s.owed, s.progress).Add(pingAfter)
 	}
-	if s.cfg.Class() == "metered" {
+	if s.cfg.Class() == Metered {
 		return s.sent.Add(keepAliveMetered)
 	}
 	return s.sent.Add(keepAlive)
@@ -253,11 +309,13 @@ func (s *Sender) sessionDeadline() time.Time {
 		d = earliest(d, s.pingAt())
 	}
 	for i := range s.lanes {
-		if l := &s.lanes[i]; l.problem != nil && l.retryAt.After(s.now) { // else an ack will make room
-			d = earliest(d, l.retryAt)
+		for _, q := range s.lanes[i].queues() {
+			if q.problem != nil && q.retryAt.After(s.now) { // else an ack will make room
+				d = earliest(d, q.retryAt)
+			}
 		}
 	}
-	return d
+	return earliest(d, s.wakeAt)
 }
 
 func latest(ts ...time.Time) time.Time   { return slices.MaxFunc(ts, time.Time.Compare) }

@@ -7,74 +7,71 @@ import (
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
 
-// simulateLink runs a window over a link of so many bytes a second for a while
-// and returns its size and the share of the link's time that was used.
-func simulateLink(t *testing.T, rate float64, rtt time.Duration, frame int, limit int, d time.Duration) (size int, used float64) {
-	w := newWindow(limit, 8<<20, rtt)
+// simulateLink runs a window over a link of so many bytes a second for a while.
+// After it has settled: the share of the link's time that was used, and the
+// longest that a frame waited for others before it; and the same from the start.
+func simulateLink(t *testing.T, rate float64, rtt, disk time.Duration, d time.Duration) (used float64, wait, ever time.Duration) {
+	w := newWindow(64<<20, 64<<20, rtt)
 	start := time.Unix(1_800_000_000, 0)
 	now, free := start, start // free: when the link has sent everything
 	type out struct {
+		n           int
 		sent, acked time.Time
-		limited     bool
+		mark        mark
 	}
 	var flying []out
 	var busy time.Duration
+	settled := start.Add(d / 3)
 	for now.Sub(start) < d {
-		for w.room(frame) {
-			took := time.Duration(float64(frame) / rate * float64(time.Second))
+		for n := w.frame(); !w.full(); n = w.frame() {
+			took := time.Duration(float64(n) / rate * float64(time.Second))
+			queued := free.Sub(now)
+			if ever = max(ever, queued); now.After(settled) {
+				wait, busy = max(wait, queued), busy+took
+			}
 			free = latest(now, free).Add(took)
-			busy += took
-			w.inflight += frame
-			flying = append(flying, out{now, free.Add(rtt), w.full()})
+			flying = append(flying, out{n, now, free.Add(rtt + disk), w.sent(now, n)})
 		}
 		if len(flying) == 0 {
 			t.Fatal("nothing is in flight, and nothing may be sent")
 		}
+		flying[len(flying)-1].mark.limited = true
 		o := flying[0]
 		flying = flying[1:]
 		now = o.acked
-		w.landed(now, frame, now.Sub(o.sent), o.limited)
+		w.landed(now, o.n, now.Sub(o.sent), o.mark)
 	}
-	return w.size, float64(busy) / float64(free.Sub(start))
+	return float64(busy) / float64(now.Sub(settled)), wait, ever
 }
 
+// TestWindowAdaptsToTheLink: it is used, and an urgent message finds a short queue.
 func TestWindowAdaptsToTheLink(t *testing.T) {
 	for _, c := range []struct {
-		name             string
-		rate             float64 // bytes a second
-		rtt              time.Duration
-		frame            int
-		minSize, maxSize int
-		used             float64
+		name      string
+		rate      float64 // bytes a second
+		rtt, disk time.Duration
+		wait      time.Duration
 	}{
-		{"modem: a short queue", 16e3, 200 * time.Millisecond, 8 << 10, minWindow, 96 << 10, 0.95},
-		{"modem, large blocks: one after another", 16e3, 200 * time.Millisecond, 100 << 10, minWindow, 128 << 10, 0.9},
-		{"satellite: fills the pipe", 2e6, 600 * time.Millisecond, 64 << 10, 1200 << 10, 4 << 20, 0.9},
-		{"local network: as far as allowed", 100e6, time.Millisecond, 64 << 10, 4 << 20, 4 << 20, 0.9},
+		{"modem", 8e3, 200 * time.Millisecond, 5 * time.Millisecond, 700 * time.Millisecond},
+		{"modem over a satellite", 8e3, 2 * time.Second, 5 * time.Millisecond, 1200 * time.Millisecond},
+		{"satellite", 2e6, 600 * time.Millisecond, 20 * time.Millisecond, 700 * time.Millisecond},
+		{"local network", 100e6, time.Millisecond, 3 * time.Millisecond, 150 * time.Millisecond},
+		{"far and fast", 125e6, 200 * time.Millisecond, 3 * time.Millisecond, 200 * time.Millisecond},
+		{"slow disk", 1e6, 30 * time.Millisecond, 300 * time.Millisecond, 500 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			size, used := simulateLink(t, c.rate, c.rtt, c.frame, 4<<20, 5*time.Minute)
-			if size < c.minSize || size > c.maxSize {
-				t.Errorf("size %d, want %d to %d", size, c.minSize, c.maxSize)
+			used, wait, ever := simulateLink(t, c.rate, c.rtt, c.disk, 3*time.Minute)
+			t.Logf("used %.3f, a frame waits %s, from the start %s", used, wait, ever)
+			if used < 0.9 {
+				t.Errorf("the link is used %.2f of the time, want 0.9", used)
 			}
-			if used < c.used {
-				t.Errorf("the link is used %.2f of the time, want %.2f", used, c.used)
+			if wait > c.wait {
+				t.Errorf("a frame waits %s, want %s", wait, c.wait)
+			}
+			if ever > 1500*time.Millisecond {
+				t.Errorf("a frame waits %s while the window finds out what the link carries", ever)
 			}
 		})
-	}
-}
-
-func TestWindowLetsOneFramePass(t *testing.T) {
-	w := newWindow(1000, 500, 0)
-	if !w.room(1 << 20) {
-		t.Error("an empty window refuses a frame that is larger than all limits")
-	}
-	w.inflight = 400
-	if w.room(101) {
-		t.Error("more than the hub allows")
-	}
-	if !w.room(100) {
-		t.Error("refuses what the hub allows")
 	}
 }
 
@@ -113,5 +110,20 @@ func TestManyEpochs(t *testing.T) {
 	}
 	if hub.last > 4 {
 		t.Errorf("%d sessions; one more for the flow that was not announced would do", hub.last)
+	}
+}
+
+// TestFramesOfALimitedRate: a link that is faster than it may be used gets frames
+// of the rate that is allowed.
+func TestFramesOfALimitedRate(t *testing.T) {
+	w := newWindow(64<<20, 64<<20, time.Millisecond)
+	w.rates[0] = 100e6
+	if n := w.frame(); n != frameMost {
+		t.Fatalf("%d bytes without a limit", n)
+	}
+	for rate, want := range map[float64]int{100: frameLeast, 32e3: 9600, 1e9: frameMost} {
+		if w.most = frameAt(rate); w.frame() != want {
+			t.Errorf("%v B/s: %d bytes, not %d", rate, w.frame(), want)
+		}
 	}
 }

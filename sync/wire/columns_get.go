@@ -293,7 +293,11 @@ func (c *cursor) length(prev int, diff bool) int {
 	if !diff {
 		return c.upTo(MaxRaw, "the length of a payload")
 	}
-	d := c.varint()
+	return c.lengthFrom(prev, c.varint())
+}
+
+// lengthFrom is a length of a payload that is d more than prev.
+func (c *cursor) lengthFrom(prev int, d int64) int {
 	if d < int64(-prev) || d > int64(MaxRaw-prev) {
 		c.fail(ErrCorrupt, "the length of a payload is %d and %d more", prev, d)
 		return 0

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bufio"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"os"
@@ -10,8 +11,9 @@ import (
 	"testing"
 )
 
-// corpora lie beside the repository and are absent elsewhere.
-const corpora = "../../../shared/corpora"
+// corpora lie beside the repository, or where FIELDPOST_CORPORA says, and are
+// absent elsewhere.
+var corpora = cmp.Or(os.Getenv("FIELDPOST_CORPORA"), "../../../shared/corpora")
 
 // corpus reads one real message stream.
 func corpus(tb testing.TB, name string) []Message {

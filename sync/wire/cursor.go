@@ -58,7 +58,11 @@ func (c *cursor) varint() int64 {
 
 // upTo reads a number that must not exceed limit.
 func (c *cursor) upTo(limit int, what string) int {
-	v := c.uvarint()
+	return c.within(c.uvarint(), limit, what)
+}
+
+// within is v, which must not exceed limit.
+func (c *cursor) within(v uint64, limit int, what string) int {
 	if v > uint64(limit) {
 		c.fail(ErrLimit, "%s is %d; the limit is %d", what, v, limit)
 		return 0

@@ -35,13 +35,24 @@ func NewDecoder() *Decoder {
 // Decode decodes a block. The messages alias memory that the next call reuses
 // unless keep is set; they never alias data.
 func (d *Decoder) Decode(data []byte, keep bool) (*Block, error) {
+	if keep {
+		return d.DecodeTo(&Memory{}, data)
+	}
+	b, err := d.decode(&d.block, data)
+	if cap(d.raw) > keepBuffer {
+		d.raw = nil
+	}
+	if cap(d.msgs) > keepBuffer>>8 {
+		d.msgs = nil
+	}
+	return b, err
+}
+
+// decode decodes a block into b, d.raw and d.msgs.
+func (d *Decoder) decode(b *Block, data []byte) (*Block, error) {
 	h, info, body, err := parseHeader(data)
 	if err != nil {
 		return nil, err
-	}
-	b := &d.block
-	if keep {
-		b = new(Block)
 	}
 	*b = Block{Header: h}
 	if h.Kind == KindVoid {
@@ -51,22 +62,35 @@ func (d *Decoder) Decode(data []byte, keep bool) (*Block, error) {
 		return nil, err
 	}
 	n := int(h.Count)
-	if keep || cap(d.msgs) < n {
+	if cap(d.msgs) < n {
 		d.msgs = make([]Message, n)
 	}
 	b.Messages = d.msgs[:n]
 	clear(b.Messages)
-	err = d.columns(b)
-	if keep || cap(d.raw) > keepBuffer {
-		d.raw = nil
-	}
-	if keep || n > keepBuffer>>8 {
-		d.msgs = nil
-	}
-	if err != nil {
+	if err := d.columns(b); err != nil {
 		return nil, err
 	}
 	return b, nil
+}
+
+// Memory is what a decoded block lies in.
+type Memory struct {
+	raw  []byte
+	msgs []Message
+}
+
+// Small reports whether it is worth keeping for another block.
+func (m *Memory) Small() bool { return cap(m.raw) <= keepBuffer && cap(m.msgs) <= keepBuffer>>8 }
+
+// DecodeTo is Decode for good, in memory of the caller's: the block is valid until
+// that is used again. It is replaced if it is too small.
+func (d *Decoder) DecodeTo(m *Memory, data []byte) (*Block, error) {
+	raw, msgs := d.raw, d.msgs
+	d.raw, d.msgs = m.raw, m.msgs
+	b, err := d.decode(new(Block), data)
+	m.raw, m.msgs = d.raw, d.msgs
+	d.raw, d.msgs = raw, msgs
+	return b, err
 }
 
 // unpack puts the uncompressed body into d.raw.

@@ -15,5 +15,7 @@
 // columns_get.go (the way back, from hands that are not trusted), cursor.go
 // (reading numbers), cut.go (a part of a block); session.go (how blocks
 // travel), open.go (how a session begins), frame.go and reply.go (what is said
-// in it); export.go and export_read.go (how blocks are carried).
+// in it); stream.go, stream_encode.go, stream_decode.go, stream_model.go and
+// stream_range.go (small blocks as one compressed stream of the session,
+// STREAM.md); export.go and export_read.go (how blocks are carried).
 package wire

@@ -70,7 +70,7 @@ func TestFormatExample(t *testing.T) {
 func TestProtocolExample(t *testing.T) {
 	examples := hexBlocks(t, "PROTOCOL.md")
 	want := [][]byte{
-		AppendFrame(nil, Frame{FrameDrained, session1, 300, flow1.Epoch[:]}),
+		AppendFrame(nil, Frame{Type: FrameDrained, Session: session1, Counter: 300, Body: flow1.Epoch[:]}),
 		AppendAck(nil, Ack{300, []FlowReceived{{flow1, Ranges{{1, 500}, {502, 502}}}}}),
 		AppendEnd(nil, SessionError{CodeGap, "frame 7 follows 5"}),
 	}

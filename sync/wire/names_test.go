@@ -128,7 +128,8 @@ func TestSubjects(t *testing.T) {
 		UpSubject("d"):           "fp.up.d",
 		WakeSubject("d"):         "fp.wake.d",
 		InboxPrefix("d"):         "_INBOX_d",
-		SessionSubject("d", s):   "_INBOX_d.sab01000000000000",
+		SessionSubject("d", s):   "_INBOX_d.sab0100",
+		StraySubject("d", "i"):   "_INBOX_d.ii",
 		BlockSubject("d", flow1): "fp.blocks.d.1122334455667788.normal",
 	} {
 		if got != want {

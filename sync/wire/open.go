@@ -14,6 +14,7 @@ const (
 	MaxFlows     = 256      // flows in an open request and its reply
 	MaxLabels    = 32
 	maxLabelKey  = 64
+	maxStreams   = 8
 	maxName      = 64  // bytes of what may become a token of a subject
 	maxText      = 255 // bytes of a label's value and other texts for people
 )
@@ -49,6 +50,13 @@ func (o *Open) check() error {
 		return errToken("class")
 	case len(o.Flows) > MaxFlows:
 		return fmt.Errorf("%d flows; the limit is %d", len(o.Flows), MaxFlows)
+	case len(o.Streams) > maxStreams:
+		return fmt.Errorf("%d forms of the stream; the limit is %d", len(o.Streams), maxStreams)
+	}
+	for _, name := range o.Streams {
+		if !token(name, maxName) {
+			return errToken("streams")
+		}
 	}
 	if err := checkFlows(o.Flows); err != nil {
 		return err
@@ -107,10 +115,23 @@ func (r *OpenReply) check() error {
 		return errToken("hub_id")
 	case r.Token != "" && !dotted(r.Token, MaxToken):
 		return errDotted("token", MaxToken)
+	case r.Stream != "" && !token(r.Stream, maxName):
+		return errToken("stream")
 	case r.MaxPayload < 1 || r.Window < 1:
 		return fmt.Errorf("max_payload %d and window %d must both be more than 0", r.MaxPayload, r.Window)
 	case len(r.Received) > MaxFlows:
 		return fmt.Errorf("%d flows; the limit is %d", len(r.Received), MaxFlows)
+	}
+	slots := [MaxSlots]bool{}
+	for i := range r.Partial {
+		p := &r.Partial[i]
+		if err := p.check(); err != nil {
+			return err
+		}
+		if slots[p.Slot] {
+			return fmt.Errorf("slot %d comes twice", p.Slot)
+		}
+		slots[p.Slot] = true
 	}
 	seen := make(map[Flow]bool, len(r.Received))
 	for _, f := range r.Received {

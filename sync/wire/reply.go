@@ -6,12 +6,15 @@ import (
 	"unicode/utf8"
 )
 
+// replyVersion is the second byte of acks and ends.
+const replyVersion = 1
+
 // AppendAck encodes a as a complete hub message. It takes the first MaxAckFlows
 // flows and the first MaxRanges ranges of each: what is left out counts as not
 // yet received, so the caller splits an ack with more flows.
 func AppendAck(dst []byte, a Ack) []byte {
 	flows := a.Flows[:min(len(a.Flows), MaxAckFlows)]
-	dst = append(dst, byte(FrameAck), Protocol)
+	dst = append(dst, byte(FrameAck), replyVersion)
 	dst = appendUvarint(dst, a.Counter)
 	dst = appendUvarint(dst, uint64(len(flows)))
 	for _, f := range flows {
@@ -38,7 +41,7 @@ func appendRanges(dst []byte, s Ranges) []byte {
 // AppendEnd encodes e as a complete hub message. Code and detail are cut to
 // their limits.
 func AppendEnd(dst []byte, e SessionError) []byte {
-	dst = append(dst, byte(FrameEnd), Protocol)
+	dst = append(dst, byte(FrameEnd), replyVersion)
 	dst = appendText(dst, e.Code, maxCode)
 	return appendText(dst, e.Detail, maxDetail)
 }
@@ -75,8 +78,8 @@ func ParseReply(data []byte) (*Ack, *SessionError, error) {
 	case c.err != nil:
 	case kind < FrameAck || kind > 31:
 		c.fail(ErrCorrupt, "type %d is not a hub's", kind)
-	case kind > FrameEnd || version != Protocol:
-		c.fail(ErrVersion, "type %d of protocol %d", kind, version)
+	case kind > FrameEnd || version != replyVersion:
+		c.fail(ErrVersion, "type %d, version %d", kind, version)
 	case kind == FrameAck:
 		if a := parseAck(&c); c.err == nil {
 			return a, nil, nil

@@ -1,5 +1,10 @@
 package wire
 
+import (
+	"encoding/hex"
+	"strings"
+)
+
 // Subjects of the session (PROTOCOL.md). <device> is always the last token or
 // the inbox, so that credentials can be scoped to it.
 func OpenSubject(device string) string            { return "fp.open." + device }
@@ -8,9 +13,29 @@ func UpSubject(device string) string              { return "fp.up." + device }
 func WakeSubject(device string) string            { return "fp.wake." + device }
 func InboxPrefix(device string) string            { return "_INBOX_" + device }
 
-// SessionSubject is where the hub answers frames of the session.
+// SessionSubject is where the hub answers frames of the session: short, as it
+// travels with every ack.
 func SessionSubject(device string, s SessionID) string {
-	return InboxPrefix(device) + ".s" + s.String()
+	return InboxPrefix(device) + ".s" + s.Tag()
+}
+
+// StraySubject is where an instance answers frames of a device of which it has
+// no session.
+func StraySubject(device, instance string) string {
+	return InboxPrefix(device) + ".i" + instance
+}
+
+// ParseAnswerSubject takes apart what SessionSubject or StraySubject made: one
+// of the results is set, unless s is neither.
+func ParseAnswerSubject(device, s string) (tag, instance string) {
+	s, ok := strings.CutPrefix(s, InboxPrefix(device)+".")
+	if tag, is := strings.CutPrefix(s, "s"); ok && is {
+		return tag, ""
+	}
+	if instance, is := strings.CutPrefix(s, "i"); ok && is {
+		return "", instance
+	}
+	return "", ""
 }
 
 // BlockSubject is the ledger's literal subject of one flow.
@@ -23,8 +48,14 @@ type SessionID [8]byte
 
 func (s SessionID) String() string { return Epoch(s).String() }
 
-// Protocol is the session version this code speaks.
-const Protocol = 1
+// Tag tells a device's sessions apart.
+func (s SessionID) Tag() string { return hex.EncodeToString(s[:3]) }
+
+// Protocol is the session version this code speaks. Version 1 was never released.
+const Protocol = 2
+
+// StreamName is the form of the compressed stream that this code speaks (STREAM.md).
+const StreamName = "mix-1"
 
 // Open is the request to fp.open.<device>, as JSON. The device is taken from
 // the subject, never from here.
@@ -38,6 +69,7 @@ type Open struct {
 	Class    string            `json:"class,omitempty"`  // link class
 	Flows    []FlowHeld        `json:"flows,omitempty"`  // what the agent still holds, in sending order
 	Labels   map[string]string `json:"labels,omitempty"`
+	Streams  []string          `json:"streams,omitempty"` // forms of the compressed stream that it can send, best first
 }
 
 // FlowHeld is one flow of which the agent still holds sequences.
@@ -61,6 +93,8 @@ type OpenReply struct {
 	Window     int            `json:"window,omitempty"`      // bytes in flight the hub allows
 	Time       int64          `json:"time"`                  // hub's clock, Unix milliseconds
 	Notice     string         `json:"notice,omitempty"`      // for a person: e.g. "clone_or_restored_copy"
+	Stream     string         `json:"stream,omitempty"`      // the offered form that the hub reads; none: blocks only
+	Partial    []Partial      `json:"partial,omitempty"`     // blocks that have come in part, a slot each
 }
 
 // FlowReceived is the hub's received set of one flow.
@@ -102,16 +136,23 @@ const (
 	FrameConfirm FrameType = 3  // body: the token, now durable
 	FrameDrained FrameType = 4  // body: an epoch, of which nothing more will come
 	FrameBye     FrameType = 5  // no body: the agent ends the session
+	FrameStream  FrameType = 6  // body: one block, in the compressed stream of the session
+	FrameChunk   FrameType = 7  // body: a Chunk of a block that is too large for one frame
 	FrameAck     FrameType = 16 // body: Ack
 	FrameEnd     FrameType = 17 // body: SessionError
 )
 
 // Frame is one message of an agent on fp.in.<instance>.<device>.
 type Frame struct {
-	Type    FrameType
-	Session SessionID
-	Counter uint64 // 1, 2, 3 … within the session, all types
-	Body    []byte // aliases the input on decode
+	Type     FrameType
+	Session  SessionID // not decoded: see Of
+	Counter  uint64    // 1, 2, 3 … within the session, all types
+	Body     []byte    // aliases the input on decode
+	Backfill bool      // block, stream, chunk: newer messages of the lane went ahead
+	Lazy     bool      // the same: nobody waits for the ack
+
+	head  []byte // of a decoded frame: what precedes its check
+	check uint32
 }
 
 // Ack is the hub's answer on the session subject. Flows holds the received set

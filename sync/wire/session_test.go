@@ -14,22 +14,27 @@ var session1 = SessionID{1, 2, 3, 4, 5, 6, 7, 8}
 
 func TestFrameRoundTrip(t *testing.T) {
 	for _, f := range []Frame{
-		{FrameBlock, session1, 1, []byte("a block")},
-		{FramePing, session1, 127, []byte{}},
-		{FrameConfirm, session1, 128, []byte("0011223344556677.8899aabbccddeeff")},
-		{FrameDrained, session1, 1 << 40, flow1.Epoch[:]},
-		{FrameBye, SessionID{}, 1<<64 - 1, []byte{}},
+		{Type: FrameBlock, Session: session1, Counter: 1, Body: []byte("a block")},
+		{Type: FramePing, Session: session1, Counter: 127, Body: []byte{}},
+		{Type: FrameConfirm, Session: session1, Counter: 128, Body: []byte("0011223344556677.8899aabbccddeeff")},
+		{Type: FrameDrained, Session: session1, Counter: 1 << 40, Body: flow1.Epoch[:]},
+		{Type: FrameBye, Session: SessionID{}, Counter: 1<<64 - 1, Body: []byte{}},
+		{Type: FrameStream, Session: session1, Counter: 2, Body: []byte("x"), Lazy: true},
+		{Type: FrameChunk, Session: session1, Counter: 2, Body: []byte("x"), Backfill: true},
+		{Type: FrameBlock, Session: session1, Counter: 3, Body: []byte("x"), Backfill: true, Lazy: true},
 	} {
 		got, err := ParseFrame(AppendFrame([]byte{}, f))
-		if err != nil || !reflect.DeepEqual(got, f) {
-			t.Errorf("%+v, %v, want %+v", got, err, f)
+		mine, foreign := got.Of(f.Session), got.Of(SessionID{9})
+		got = Frame{Type: got.Type, Session: f.Session, Counter: got.Counter, Body: got.Body, Backfill: got.Backfill, Lazy: got.Lazy}
+		if err != nil || !reflect.DeepEqual(got, f) || !mine || foreign {
+			t.Errorf("%+v, %v, want %+v; of its session: %t, of another: %t", got, err, f, mine, foreign)
 		}
 	}
 }
 
 func TestParseFrameRefuses(t *testing.T) {
 	frame := func(typ FrameType, counter uint64, body string) []byte {
-		return AppendFrame(nil, Frame{typ, session1, counter, []byte(body)})
+		return AppendFrame(nil, Frame{Type: typ, Session: session1, Counter: counter, Body: []byte(body)})
 	}
 	good := frame(FrameDrained, 300, string(flow1.Epoch[:]))
 	for name, c := range map[string]struct {
@@ -38,7 +43,12 @@ func TestParseFrameRefuses(t *testing.T) {
 	}{
 		"empty":            {nil, ErrCorrupt},
 		"type 0":           {frame(0, 1, ""), ErrCorrupt},
-		"newer type":       {frame(6, 1, "x"), ErrVersion},
+		"newer type":       {frame(8, 1, "x"), ErrVersion},
+		"newer flag":       {frame(FramePing|0x20, 1, ""), ErrVersion},
+		"lazy ping":        {AppendFrame(nil, Frame{Type: FramePing, Counter: 1, Lazy: true}), ErrVersion},
+		"no stream":        {frame(FrameStream, 1, ""), ErrCorrupt},
+		"no chunk":         {frame(FrameChunk, 1, ""), ErrCorrupt},
+		"no check":         {[]byte{byte(FramePing), 1, 0, 0, 0}, ErrCorrupt},
 		"a hub's":          {frame(FrameAck, 1, "x"), ErrCorrupt},
 		"counter 0":        {frame(FramePing, 0, ""), ErrCorrupt},
 		"ping with a body": {frame(FramePing, 1, "x"), ErrCorrupt},
@@ -50,16 +60,23 @@ func TestParseFrameRefuses(t *testing.T) {
 		"short epoch":      {frame(FrameDrained, 1, "1234567"), ErrCorrupt},
 		"long epoch":       {frame(FrameDrained, 1, "123456789"), ErrCorrupt},
 		"zero epoch":       {frame(FrameDrained, 1, string(make([]byte, 8))), ErrCorrupt},
-		"long counter":     {append([]byte{byte(FramePing), 1, 2, 3, 4, 5, 6, 7, 8}, 0x81, 0), ErrCorrupt},
+		"long counter":     {[]byte{byte(FramePing), 0x81, 0, 1, 2, 3, 4}, ErrCorrupt},
 	} {
 		if f, err := ParseFrame(c.data); !errors.Is(err, c.want) {
 			t.Errorf("%s: %+v, %v, want %v", name, f, err, c.want)
 		}
 	}
 	for n := range len(good) {
-		if _, err := ParseFrame(good[:n]); !errors.Is(err, ErrCorrupt) {
+		if f, err := ParseFrame(good[:n]); !errors.Is(err, ErrCorrupt) && (err != nil || f.Of(session1)) {
 			t.Errorf("the first %d bytes: %v", n, err)
 		}
+	}
+	for bit := range 8 * len(good) {
+		good[bit/8] ^= 1 << (bit % 8)
+		if f, err := ParseFrame(good); err == nil && f.Of(session1) {
+			t.Errorf("bit %d turned passes", bit)
+		}
+		good[bit/8] ^= 1 << (bit % 8)
 	}
 }
 
@@ -190,6 +207,8 @@ func TestParseOpen(t *testing.T) {
 		"order":          func(o *Open) { o.Order = "lifo" },
 		"no order":       func(o *Open) { o.Order = "" },
 		"class":          func(o *Open) { o.Class = "a\x00" },
+		"stream":         func(o *Open) { o.Streams = []string{"a b"} },
+		"many streams":   func(o *Open) { o.Streams = make([]string, 9) },
 		"too many flows": func(o *Open) { o.Flows = make([]FlowHeld, MaxFlows+1) },
 		"flow twice":     func(o *Open) { o.Flows[1].Flow = flow1 },
 		"zero epoch":     func(o *Open) { o.Flows[0].Epoch = Epoch{} },
@@ -223,10 +242,11 @@ func TestParseOpenReply(t *testing.T) {
 	good := func() *OpenReply {
 		s := Epoch(session1)
 		return &OpenReply{Protocol: 1, Session: &s, Instance: "i1", HubID: "hub", Token: "t", MaxPayload: 1 << 20, Window: 1 << 20,
-			Received: []FlowReceived{{flow1, Ranges{{1, 5}}}, {Flow{flow1.Epoch, Urgent}, nil}}, Time: accepted1}
+			Received: []FlowReceived{{flow1, Ranges{{1, 5}}}, {Flow{flow1.Epoch, Urgent}, nil}}, Time: accepted1,
+			Partial: []Partial{{Slot: 5, Bytes: 1, Size: 2, CRC: 1<<32 - 1}}}
 	}
 	got, err := ParseOpenReply(marshal(t, good()))
-	if err != nil || len(got.Received) != 2 || got.Received[0].Ranges.String() != "1-5" || *got.Session != Epoch(session1) {
+	if err != nil || len(got.Received) != 2 || got.Received[0].Ranges.String() != "1-5" || *got.Session != Epoch(session1) || len(got.Partial) != 1 || got.Partial[0] != good().Partial[0] {
 		t.Errorf("%+v, %v", got, err)
 	}
 	refusal := &OpenReply{Error: &SessionError{CodeWrongHub, "this is hub b"}, HubID: "b"}
@@ -237,7 +257,8 @@ func TestParseOpenReply(t *testing.T) {
 		"neither":        func(r *OpenReply) { r.Session = nil },
 		"both":           func(r *OpenReply) { r.Error = &SessionError{CodeGap, ""} },
 		"no code":        func(r *OpenReply) { r.Session, r.Error = nil, &SessionError{"", "x"} },
-		"protocol 2":     func(r *OpenReply) { r.Protocol = 2 },
+		"protocol 3":     func(r *OpenReply) { r.Protocol = 3 },
+		"stream":         func(r *OpenReply) { r.Stream = "a b" },
 		"protocol 0":     func(r *OpenReply) { r.Protocol = 0 },
 		"zero session":   func(r *OpenReply) { r.Session = new(Epoch) },
 		"no instance":    func(r *OpenReply) { r.Instance = "" },
@@ -250,6 +271,11 @@ func TestParseOpenReply(t *testing.T) {
 		"zero epoch":     func(r *OpenReply) { r.Received[1].Epoch = Epoch{} },
 		"too many flows": func(r *OpenReply) { r.Received = make([]FlowReceived, MaxFlows+1) },
 		"notice":         func(r *OpenReply) { r.Notice = "\x07" },
+		"no such slot":   func(r *OpenReply) { r.Partial = []Partial{{Slot: MaxSlots, Bytes: 1, Size: 2}} },
+		"slot twice":     func(r *OpenReply) { r.Partial = []Partial{{Bytes: 1, Size: 2}, {Bytes: 2, Size: 3}} },
+		"no bytes":       func(r *OpenReply) { r.Partial = []Partial{{Bytes: 0, Size: 2}} },
+		"all bytes":      func(r *OpenReply) { r.Partial = []Partial{{Bytes: 2, Size: 2}} },
+		"a large block":  func(r *OpenReply) { r.Partial = []Partial{{Bytes: 2, Size: MaxBlock + 1}} },
 	} {
 		r := good()
 		spoil(r)

@@ -68,12 +68,12 @@ func (in *instance) do(act uplink.RecvAction) {
 		in.send(c, uplink.OpenReplied{Reply: r})
 	case uplink.DoAck:
 		ack := act.Ack
-		in.send(in.sessions[act.Session], uplink.Acked{Session: act.Session, Ack: &ack})
+		in.send(in.sessions[act.Session], uplink.Acked{Session: act.Session.Tag(), Ack: &ack})
 	case uplink.DoEnd:
 		c := in.sessions[act.Session]
 		delete(in.sessions, act.Session)
 		if act.Err != nil {
-			in.send(c, uplink.Ended{Session: act.Session, Err: act.Err})
+			in.send(c, uplink.Ended{Session: act.Session.Tag(), Err: act.Err})
 		}
 	case uplink.DoRead:
 		in.w.operations = append(in.w.operations, &operation{in: in, read: &act})
