@@ -24,7 +24,7 @@ func configuration() cli.Config {
 			if err != nil {
 				return nil, err
 			}
-			return cfg.KeyNotes(), nil
+			return append(cfg.LaneNotes(), cfg.KeyNotes()...), nil
 		},
 	}
 }
@@ -55,6 +55,8 @@ func load(s conf.Source) (*conf.Agent, agent.Config, conf.Origins, error) {
 // toAgent is complete even if it finds a mistake, so that others are found too.
 func toAgent(f *conf.Agent) (agent.Config, error) {
 	lanes, err := laneRules(f.Lanes)
+	windows, mistakes := linkWindows(f.Link.Windows)
+	err = errors.Join(err, mistakes)
 	cfg := agent.Config{
 		Device:  f.Device,
 		Labels:  f.Labels,
@@ -72,7 +74,7 @@ func toAgent(f *conf.Agent) (agent.Config, error) {
 		Lanes: lanes,
 		Link: agent.LinkConfig{
 			Class: f.Link.Class, MaxRate: int64(f.Link.MaxRate), Flush: time.Duration(f.Link.Flush),
-			DailyBytes: int64(f.Link.DailyBytes), Windows: make([]agent.LinkWindow, len(f.Link.Windows)),
+			DailyBytes: int64(f.Link.DailyBytes), Windows: windows,
 		},
 		Access: make([]agent.AccessRule, len(f.Access)),
 		MQTT: agent.MQTTConfig{
@@ -96,6 +98,21 @@ func laneRules(in []conf.LaneRule) (out []agent.LaneRule, mistakes error) {
 			mistakes = errors.Join(mistakes, fmt.Errorf("lanes[%d].lane: %w", i, err))
 		}
 		out = append(out, agent.LaneRule{Match: r.Match, Lane: l})
+	}
+	return out, mistakes
+}
+
+func linkWindows(in []conf.Window) (out []agent.LinkWindow, mistakes error) {
+	for i, w := range in {
+		win := agent.LinkWindow{Class: w.Class, Cron: w.Cron, For: time.Duration(w.For)}
+		for _, name := range w.Lanes {
+			l, err := wire.ParseLane(name)
+			if err != nil {
+				mistakes = errors.Join(mistakes, fmt.Errorf("link.windows[%d].lanes: %w", i, err))
+			}
+			win.Lanes = append(win.Lanes, l)
+		}
+		out = append(out, win)
 	}
 	return out, mistakes
 }

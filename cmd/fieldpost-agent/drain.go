@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +17,8 @@ func drainCommand() *cobra.Command {
 		Use:   "drain",
 		Short: "wait until the hub has everything",
 		Example: `  fieldpost-agent drain                # before a device is taken away
-  fieldpost-agent drain --timeout 10m  # exit code 75 if it takes longer`,
+  fieldpost-agent drain --timeout 10m  # exit code 75 if it takes longer
+  fieldpost-agent drain --json         # a line of JSON every second`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			timeout, err := c.Flags().GetDuration("timeout")
@@ -44,14 +44,15 @@ func drainCommand() *cobra.Command {
 	return c
 }
 
-// drain polls until nothing waits. ctx ending is an error: something is left.
+// drain polls until nothing waits, messages that come meanwhile included. ctx
+// ending is an error: something is left.
 func (a *api) drain(ctx context.Context, c *cobra.Command) error {
 	began := time.Now()
-	p := newProgress(c.ErrOrStderr())
+	p := newProgress(c)
 	defer p.end()
 	for {
 		s, _, err := a.status(ctx)
-		left, bytes := s.waiting()
+		left, _ := s.waiting()
 		switch {
 		case ctx.Err() != nil:
 			return unfinished(ctx, p.left)
@@ -63,7 +64,9 @@ func (a *api) drain(ctx context.Context, c *cobra.Command) error {
 			result := map[string]any{"drained": true, "seconds": took.Seconds()}
 			return cli.Print(c, result, func(w io.Writer) { fmt.Fprintf(w, "drained: the hub has everything (%s)\n", cli.Span(took)) })
 		}
-		p.show(time.Now(), left, bytes, &s)
+		if err := p.show(time.Now(), &s); err != nil {
+			return err
+		}
 		select {
 		case <-ctx.Done():
 			return unfinished(ctx, left)
@@ -72,59 +75,11 @@ func (a *api) drain(ctx context.Context, c *cobra.Command) error {
 	}
 }
 
+// unfinished is temporary: what is left is delivered later.
 func unfinished(ctx context.Context, left uint64) error {
-	err := fmt.Errorf("interrupted; %s messages are still on this device, safe in the spool", cli.Count(left))
+	why := "interrupted"
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return cli.Exit(cli.Temporary, fmt.Errorf("not drained in time; %s messages are still on this device, safe in the spool: see fieldpost-agent status", cli.Count(left)))
+		why = "not drained in time"
 	}
-	return err
-}
-
-// progress is one line that is overwritten on a terminal, and a line now and
-// then elsewhere.
-type progress struct {
-	w        io.Writer
-	terminal bool
-	shown    time.Time // of the last line
-	width    int       // of the line on the terminal; 0: none
-	left     uint64
-	rate     float64 // messages a second, smoothed
-	measured time.Time
-}
-
-// quiet is how often a line appears where lines cannot be overwritten.
-const quiet = 5 * time.Second
-
-func newProgress(w io.Writer) *progress { return &progress{w: w, terminal: cli.Terminal(w)} }
-
-func (p *progress) show(now time.Time, left uint64, bytes int64, s *status) {
-	if dt := now.Sub(p.measured).Seconds(); !p.measured.IsZero() && dt > 0 {
-		p.rate += 0.2 * (max(float64(p.left)-float64(left), 0)/dt - p.rate)
-	}
-	p.left, p.measured = left, now
-	if !p.terminal && now.Sub(p.shown) < quiet {
-		return
-	}
-	p.shown = now
-	line := fmt.Sprintf("%s messages (%s) to go", cli.Count(left), cli.Bytes(bytes))
-	switch {
-	case !s.Link.Up:
-		line += ", link is down: " + cmp.Or(s.Link.LastError, "connecting")
-	case p.rate >= 1:
-		line += fmt.Sprintf(", %s/s, about %s", cli.Count(uint64(p.rate)), cli.Span(time.Duration(float64(left)/p.rate*float64(time.Second))))
-	}
-	if !p.terminal {
-		fmt.Fprintln(p.w, line)
-		return
-	}
-	fmt.Fprintf(p.w, "\r%-*s", p.width, line)
-	p.width = len(line)
-}
-
-// end leaves the cursor on a fresh line.
-func (p *progress) end() {
-	if p.width > 0 {
-		fmt.Fprintf(p.w, "\r%-*s\r", p.width, "")
-		p.width = 0
-	}
+	return cli.Exit(cli.Temporary, fmt.Errorf("%s; %s messages are still on this device, safe in the spool: see fieldpost-agent status", why, cli.Count(left)))
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,12 +14,12 @@ func linkCommand() *cobra.Command {
 	c := &cobra.Command{Use: "link", Short: "tell the agent which kind of link is up"}
 	set := &cobra.Command{
 		Use:     "set CLASS",
-		Short:   "set the class of the link until the agent restarts: unmetered or metered",
+		Short:   "set the class of the link until the agent restarts: unmetered, metered, or that of a window in link.windows",
 		Example: `  fieldpost-agent link set metered`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if args[0] != "metered" && args[0] != "unmetered" {
-				return cli.Usagef("class %q is neither unmetered nor metered", args[0])
+			if args[0] == "" || strings.ContainsAny(args[0], " \t\n") {
+				return cli.Usagef("class %q is no name; use unmetered, metered or the class of a window", args[0])
 			}
 			ctx, stop := cli.Signals(c.ErrOrStderr())
 			defer stop()

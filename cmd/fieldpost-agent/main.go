@@ -3,7 +3,8 @@
 //
 // Reading order: main.go (the verbs), config.go (from agent.yaml to
 // agent.Config), keyfile.go, memory.go, run.go (the agent itself), socket.go (how the other verbs find
-// and ask it), publish.go, negative.go, lines.go, tap.go, status.go, drain.go, link.go, hub.go;
+// and ask it), publish.go, negative.go, lines.go, tap.go, status.go, watch.go, drain.go,
+// progress.go, link.go, hub.go;
 // spool.go (an agent or its folder), spoolshow.go, spoolexport.go, spoolremove.go.
 package main
 

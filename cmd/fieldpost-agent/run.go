@@ -40,7 +40,7 @@ func runCommand() *cobra.Command {
 			cfg.Log.Info("starting", "version", cfg.Version, "device", a.Device(), "config", origins.Files(),
 				"data_dir", cfg.DataDir, "hub", redacted(file.Hub.URLs))
 			var lean sync.WaitGroup
-			lean.Go(func() { stayLean(ctx) })
+			lean.Go(func() { stayLean(ctx, a.Trim) })
 			err = a.Run(ctx)
 			stop()
 			lean.Wait()

@@ -28,6 +28,9 @@ type status struct {
 		RTT       float64   `json:"rtt_ms"`
 		LastError string    `json:"last_error"`
 		Class     string    `json:"class"`
+		limits
+
+		History []transition `json:"history"`
 	} `json:"link"`
 	Backlog map[string]struct {
 		Messages uint64    `json:"messages"`
@@ -51,6 +54,14 @@ type status struct {
 		Segments int    `json:"segments"`
 		Current  bool   `json:"current"`
 	} `json:"keys"`
+}
+
+// transition is one change of the link.
+type transition struct {
+	At     time.Time `json:"at"`
+	Up     bool      `json:"up"`
+	Hub    string    `json:"hub"`
+	Reason string    `json:"reason"`
 }
 
 // waiting is what the hub does not have yet.
@@ -90,45 +101,26 @@ func statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !watch {
-				return a.showStatus(ctx, c, false)
+			every, err := c.Flags().GetDuration("interval")
+			switch {
+			case err != nil:
+				return err
+			case every < 100*time.Millisecond:
+				return cli.Usagef("--interval %s is too short: at least 100ms", every)
+			case watch:
+				return a.watchStatus(ctx, c, every)
 			}
-			return a.watchStatus(ctx, c)
+			s, raw, err := a.status(ctx)
+			if err != nil {
+				return err
+			}
+			return cli.Print(c, raw, func(w io.Writer) { s.write(w, a.socket, time.Now()) })
 		},
 	}
-	c.Flags().Bool("watch", false, "show it again every second until interrupted")
+	c.Flags().Bool("watch", false, "show it again, with rates, until interrupted")
+	c.Flags().Duration("interval", time.Second, "with --watch: `time` from one to the next")
 	socketFlag(c)
 	return c
-}
-
-// watchStatus returns nil when it is interrupted.
-func (a *api) watchStatus(ctx context.Context, c *cobra.Command) error {
-	clear := cli.Terminal(c.OutOrStdout()) && !cli.JSON(c)
-	for {
-		if err := a.showStatus(ctx, c, clear); ctx.Err() != nil {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(time.Second):
-		}
-	}
-}
-
-func (a *api) showStatus(ctx context.Context, c *cobra.Command, clear bool) error {
-	s, raw, err := a.status(ctx)
-	if err != nil {
-		return err
-	}
-	return cli.Print(c, raw, func(w io.Writer) {
-		if clear {
-			fmt.Fprint(w, "\x1b[H\x1b[2J")
-		}
-		s.write(w, a.socket, time.Now())
-	})
 }
 
 func (s *status) write(w io.Writer, socket string, now time.Time) {
@@ -142,6 +134,8 @@ func (s *status) write(w io.Writer, socket string, now time.Time) {
 	default:
 		fmt.Fprintf(w, "link     DOWN for %s, %s: %s\n", cli.Span(now.Sub(s.Link.Since)), s.Link.Class, cmp.Or(s.Link.LastError, "connecting"))
 	}
+	s.Link.limits.write(w, now)
+	s.writeHistory(w, now)
 	messages, bytes := s.waiting()
 	if messages == 0 {
 		fmt.Fprintln(w, "backlog  empty: the hub has everything")
@@ -171,6 +165,22 @@ func (s *status) write(w io.Writer, socket string, now time.Time) {
 	}
 	if q := s.Quarantine; q.Segments > 0 {
 		fmt.Fprintf(w, "damage   %d segments with %s messages in quarantine; see %s\n", q.Segments, cli.Count(q.Messages), strings.Join(q.Reports, ", "))
+	}
+}
+
+// writeHistory is the last changes of the link, each with how long that state lasted.
+func (s *status) writeHistory(w io.Writer, now time.Time) {
+	until := now
+	for i, t := range s.Link.History {
+		label, state, reason := "", "down", t.Reason
+		if i == 0 {
+			label = "history"
+		}
+		if t.Up {
+			state, reason = "up", t.Hub
+		}
+		fmt.Fprintf(w, "%-8s %s %-4s for %s  %s\n", label, t.At.Local().Format(time.DateTime), state, cli.Span(until.Sub(t.At)), cli.Visible(reason))
+		until = t.At
 	}
 }
 

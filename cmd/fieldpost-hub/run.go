@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -31,7 +32,12 @@ func runCommand() *cobra.Command {
 			}
 			cfg.Log.Info("starting", "version", cfg.Version, "config", origins.Files(), "data_dir", cfg.DataDir,
 				"nats", cfg.NATS.Listen, "http", cfg.HTTP.Listen)
-			return runError(h.Run(ctx), origins)
+			var limits sync.WaitGroup
+			limits.Go(func() { limitMemory(ctx) })
+			err = h.Run(ctx)
+			stop()
+			limits.Wait()
+			return runError(err, origins)
 		},
 	}
 }

@@ -41,6 +41,16 @@ func Terminal(w any) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
 }
 
+// Width is how many columns the terminal has that w is; 80 if that is not known.
+func Width(w any) int {
+	if f, ok := w.(*os.File); ok {
+		if n := columns(f); n > 0 {
+			return n
+		}
+	}
+	return 80
+}
+
 // Bytes is n for people: 1.4 MiB.
 func Bytes(n int64) string {
 	if n < 1<<10 {
