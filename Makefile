@@ -13,10 +13,10 @@ VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo de
 LDFLAGS   := -X main.version=$(VERSION)
 RACE      := $(shell command -v gcc cc clang 2>/dev/null | head -1)
 
-.PHONY: help build test test-arm check bench demo dist clean
+.PHONY: help build test test-arm check bench bench-wire bench-link demo dist clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## both programs into bin/
 	@mkdir -p bin
@@ -49,6 +49,12 @@ check: ## format, vet, staticcheck, import rules, cross builds, tidy, race detec
 
 bench: ## the figures of the design beside their peers and limits (ARGS='-bench X')
 	go test -run '^$$' -bench . -benchmem -timeout 60m $(ARGS) ./...
+
+bench-wire: ## bytes a message: encoded, and at the TCP socket beside a NATS leaf node
+	go test -run '^$$' -bench Wire -benchtime 1x -timeout 60m $(ARGS) ./sync/wire ./testenv
+
+bench-link: ## share of slow and fast links that is used, an urgent message's delay, resumption
+	go test -run '^$$' -bench Link -benchtime 1x -timeout 60m $(ARGS) ./testenv
 
 demo: build ## a hub and two agents here, real readings, a cut link, a kill -9: under a minute
 	go run ./testenv/demo

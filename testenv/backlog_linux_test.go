@@ -135,26 +135,26 @@ func (a *Agent) startUp(b *testing.B) time.Duration {
 }
 
 // idle is the resident memory once nothing has happened for a while.
-func (a *Agent) idle(b *testing.B) float64 {
+func (p *Process) idle(b *testing.B) float64 {
 	b.Helper()
 	time.Sleep(20 * time.Second) // segments that nobody reads are closed after 15
-	return a.memory(b, "VmRSS")
+	return p.memory(b, "VmRSS")
 }
 
 // peak is the highest resident memory since clearPeak.
-func (a *Agent) peak(b *testing.B) float64 { b.Helper(); return a.memory(b, "VmHWM") }
+func (p *Process) peak(b *testing.B) float64 { b.Helper(); return p.memory(b, "VmHWM") }
 
-func (a *Agent) clearPeak(b *testing.B) {
+func (p *Process) clearPeak(b *testing.B) {
 	b.Helper()
-	if err := os.WriteFile(filepath.Join("/proc", strconv.Itoa(a.PID()), "clear_refs"), []byte("5"), 0); err != nil {
+	if err := os.WriteFile(filepath.Join("/proc", strconv.Itoa(p.PID()), "clear_refs"), []byte("5"), 0); err != nil {
 		b.Fatal(err)
 	}
 }
 
 // memory is a value of the process's status in megabytes.
-func (a *Agent) memory(b *testing.B, name string) float64 {
+func (p *Process) memory(b *testing.B, name string) float64 {
 	b.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.PID()))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
 	if err != nil {
 		b.Fatal(err)
 	}

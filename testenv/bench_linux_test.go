@@ -1,14 +1,12 @@
 package testenv
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/fieldpost/fieldpost/agent/client"
 	"github.com/fieldpost/fieldpost/hub/store"
@@ -67,26 +65,6 @@ func BenchmarkCatchUp(b *testing.B) {
 		b.ReportMetric(bare, "bare-msg/s")
 		b.ReportMetric(caught/bare, "ratio")
 	}
-}
-
-func (w *World) edgeHolds(n uint64) error {
-	nc, err := nats.Connect("nats://" + w.NATS)
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
-	s, err := js.Stream(context.Background(), "EDGE")
-	if err != nil {
-		return err
-	}
-	if got := s.CachedInfo().State.Msgs; got < n {
-		return fmt.Errorf("%d of %d", got, n)
-	}
-	return nil
 }
 
 // bareJetStream stores the messages with nothing of Fieldpost's around: atomic

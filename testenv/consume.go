@@ -40,13 +40,21 @@ func (w *World) readStreams() error {
 		return err
 	}
 	w.History.forget()
+	var parts parts
 	err = eachMessage(ctx, js, "EDGE", "", func(m jetstream.Msg, seq uint64) error {
 		s, err := storedOf(m, seq)
-		if err == nil {
+		if err != nil {
+			return err
+		}
+		whole, err := parts.add(&s)
+		if whole {
 			w.History.Stored(s)
 		}
 		return err
 	})
+	if err == nil && parts.of > 0 {
+		err = fmt.Errorf("EDGE ends with part %d of %d", parts.n, parts.of)
+	}
 	if err != nil {
 		return err
 	}
@@ -57,6 +65,62 @@ func (w *World) readStreams() error {
 		}
 		return err
 	})
+}
+
+// parts puts messages together that a stream holds in parts.
+type parts struct {
+	n, of   int // of the message that is being put together; of is 0 if none is
+	receipt Receipt
+	payload []byte
+}
+
+// add takes in what a stream holds next; if s is whole now, it has all of the payload.
+func (p *parts) add(s *Stored) (whole bool, err error) {
+	v := s.Headers["Fieldpost-Part"]
+	if v == nil {
+		if p.of > 0 {
+			return false, fmt.Errorf("EDGE %d: a message after part %d of %d", s.StreamSeq, p.n, p.of)
+		}
+		return true, nil
+	}
+	var n, of int
+	if _, err := fmt.Sscanf(v[0], "%d/%d", &n, &of); err != nil {
+		return false, fmt.Errorf("EDGE %d: part %q: %w", s.StreamSeq, v, err)
+	}
+	if p.of == 0 {
+		p.of, p.receipt = of, s.Receipt
+	}
+	if n != p.n+1 || of != p.of || s.Receipt != p.receipt {
+		return false, fmt.Errorf("EDGE %d: part %d of %d of %v after part %d of %d of %v", s.StreamSeq, n, of, s.Receipt, p.n, p.of, p.receipt)
+	}
+	p.n, p.payload = n, append(p.payload, s.Payload...)
+	if n < of {
+		return false, nil
+	}
+	s.Payload = p.payload
+	*p = parts{}
+	return true, nil
+}
+
+// edgeHolds is nil if EDGE has at least n messages.
+func (w *World) edgeHolds(n uint64) error {
+	nc, err := nats.Connect("nats://" + w.NATS)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	s, err := js.Stream(context.Background(), "EDGE")
+	if err != nil {
+		return err
+	}
+	if got := s.CachedInfo().State.Msgs; got < n {
+		return fmt.Errorf("%d of %d", got, n)
+	}
+	return nil
 }
 
 // forget drops what was read from the streams.

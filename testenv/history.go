@@ -39,6 +39,11 @@ type Stored struct {
 	StreamSeq       uint64
 }
 
+// backfill reports whether newer messages of the lane were stored before.
+func (s *Stored) backfill() bool {
+	return slices.Equal(s.Headers["Fieldpost-Backfill"], []string{"true"})
+}
+
 // Gap is a range that the hub reported as never to come.
 type Gap struct {
 	Device, Epoch, Lane, Reason string
@@ -51,6 +56,9 @@ type History struct {
 	// Copies allows several spools of one device side by side (clones): order is
 	// then checked within an epoch, not across epochs.
 	Copies bool
+	// FreshFirst lets new messages overtake the backlog: order is then checked
+	// within what is marked as backfill, and within the rest.
+	FreshFirst bool
 
 	mu        sync.Mutex
 	published map[key]*entry
@@ -152,10 +160,17 @@ func (h *History) Check() (Counts, error) {
 
 // checkStored walks the stream once: identity, content and order.
 func (h *History) checkStored(f *faults) {
-	type place struct{ device, lane, epoch string }
+	type place struct {
+		device, lane, epoch string
+		backfill            bool
+	}
+	type sources struct {
+		source, lane string
+		backfill     bool
+	}
 	byNumber := map[Receipt]map[string]uint64{} // receipt → device → stream sequence
 	lastSeq := map[place]uint64{}
-	lastN := map[[2]string]int{}
+	lastN := map[sources]int{}
 	for _, s := range h.stored {
 		if byNumber[s.Receipt] == nil {
 			byNumber[s.Receipt] = map[string]uint64{}
@@ -165,7 +180,8 @@ func (h *History) checkStored(f *faults) {
 		}
 		byNumber[s.Receipt][s.Device] = s.StreamSeq
 
-		p := place{s.Device, s.Receipt.Lane, ""}
+		backfill := h.FreshFirst && s.backfill()
+		p := place{s.Device, s.Receipt.Lane, "", backfill}
 		if h.Copies {
 			p.epoch = s.Receipt.Epoch
 		}
@@ -182,7 +198,7 @@ func (h *History) checkStored(f *faults) {
 		if e.stored++; e.stored > 1 {
 			f.add("duplicated", "%s %s/%d is stored %d times", s.Device, e.Source, e.N, e.stored)
 		}
-		if src := [2]string{e.Device + "/" + e.Source, e.Lane.String()}; e.N <= lastN[src] && e.stored == 1 {
+		if src := (sources{e.Device + "/" + e.Source, e.Lane.String(), backfill}); e.N <= lastN[src] && e.stored == 1 {
 			f.add("reordered", "%s %s/%d is stored after %d", s.Device, e.Source, e.N, lastN[src])
 		} else {
 			lastN[src] = e.N

@@ -1,9 +1,8 @@
 package testenv
 
 import (
-	"errors"
-	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,17 +28,21 @@ type Proxy struct {
 	changed chan struct{} // closed and renewed when the fields below change
 	refuse  bool
 	hole    [2]bool
-	latency time.Duration
-	rate    int64
+	shape   Shape
+	road    [2]road
 	conns   map[net.Conn]struct{}
+	opened  []time.Time // when a connection to the target stood
 	closed  bool
 
 	bytes [2]atomic.Int64
 }
 
 // NewProxy listens on a loopback port and forwards to target.
-func NewProxy(target string) (*Proxy, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+func NewProxy(target string) (*Proxy, error) { return NewProxyAt("127.0.0.1:0", target) }
+
+// NewProxyAt listens on addr and forwards to target.
+func NewProxyAt(addr, target string) (*Proxy, error) {
+	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +70,24 @@ func (p *Proxy) SetTarget(addr string) { p.update(func() { p.target = addr }) }
 
 // Shape sets the one-way latency and the rate in bytes per second each way (0: unlimited).
 func (p *Proxy) Shape(latency time.Duration, bytesPerSecond int64) {
-	p.update(func() { p.latency, p.rate = latency, bytesPerSecond })
+	p.ShapeLike(Shape{Delay: latency, Rate: [2]int64{bytesPerSecond, bytesPerSecond}})
+}
+
+// ShapeLike makes the link behave like s.
+func (p *Proxy) ShapeLike(s Shape) {
+	p.update(func() {
+		p.shape = s
+		for d := range p.road {
+			p.road[d] = newRoad(s, Direction(d))
+		}
+	})
+}
+
+// Opened is when each connection to the target stood, refused ones left out.
+func (p *Proxy) Opened() []time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.opened)
 }
 
 // Hole makes a direction swallow nothing and deliver nothing: bytes wait, no
@@ -146,75 +166,10 @@ func (p *Proxy) register(cs ...net.Conn) bool {
 	if p.refuse || p.closed {
 		return false
 	}
-	for _, c := range cs {
+	for d, c := range cs { // the bytes of Up come from the first, those of Down from the second
 		p.conns[c] = struct{}{}
+		p.shape.squeeze(c, Direction(d))
 	}
+	p.opened = append(p.opened, time.Now())
 	return true
-}
-
-type chunk struct {
-	due  time.Time
-	data []byte
-}
-
-// pump reads ahead of the latency and writes when each chunk is due.
-func (p *Proxy) pump(d Direction, dst, src net.Conn) {
-	queue := make(chan chunk, 256)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for c := range queue {
-			if !p.pass(d, c) {
-				break
-			}
-			if _, err := dst.Write(c.data); err != nil {
-				break
-			}
-			p.bytes[d].Add(int64(len(c.data)))
-		}
-		reset(dst)
-		reset(src)
-		for range queue { // let the reader end
-		}
-	}()
-	buf := make([]byte, 16<<10)
-	for {
-		n, err := src.Read(buf)
-		if n > 0 {
-			p.mu.Lock()
-			due := time.Now().Add(p.latency)
-			p.mu.Unlock()
-			queue <- chunk{due, append([]byte(nil), buf[:n]...)}
-		}
-		if err != nil {
-			if !errors.Is(err, io.EOF) {
-				reset(dst)
-			}
-			break
-		}
-	}
-	close(queue)
-	<-done
-}
-
-// pass waits until the chunk may go; false means the link is gone.
-func (p *Proxy) pass(d Direction, c chunk) bool {
-	for {
-		p.mu.Lock()
-		hole, rate, closed, changed := p.hole[d], p.rate, p.closed, p.changed
-		p.mu.Unlock()
-		if closed {
-			return false
-		}
-		if hole {
-			<-changed
-			continue
-		}
-		wait := time.Until(c.due)
-		if rate > 0 {
-			wait = max(wait, 0) + time.Duration(int64(len(c.data))*int64(time.Second)/rate)
-		}
-		time.Sleep(max(wait, 0))
-		return true
-	}
 }

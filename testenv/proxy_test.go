@@ -2,9 +2,11 @@ package testenv
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"testing"
 	"time"
@@ -91,6 +93,54 @@ func TestProxy(t *testing.T) {
 	if err := line(t, dial(), "again", 5*time.Second); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestProxyHoldsBack: what a slow link does not carry stays with the sender, who
+// comes to wait; nothing is lost or reordered, with losses neither.
+func TestProxyHoldsBack(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	p, err := NewProxy(ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	p.ShapeLike(Shape{Delay: 20 * time.Millisecond, Rate: [2]int64{8 << 10, 8 << 10}})
+	c, err := net.Dial("tcp", p.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.(*net.TCPConn).SetWriteBuffer(8 << 10)
+	hub, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hub.Close()
+	sent := make([]byte, 1<<20)
+	rand.NewChaCha8([32]byte{1}).Read(sent)
+	c.SetWriteDeadline(time.Now().Add(time.Second))
+	n, err := c.Write(sent)
+	if !isTimeout(err) || n > 512<<10 {
+		t.Fatalf("the link took %d bytes: %v", n, err)
+	}
+	p.ShapeLike(Shape{Delay: time.Millisecond, Rate: [2]int64{4 << 20, 4 << 20}, Loss: 0.05, Seed: 1})
+	c.SetWriteDeadline(time.Time{})
+	go c.Write(sent[n:])
+	hub.SetReadDeadline(time.Now().Add(20 * time.Second))
+	got := make([]byte, len(sent))
+	if n, err := io.ReadFull(hub, got); err != nil || !bytes.Equal(got, sent) {
+		t.Fatalf("what arrived differs, %d of %d bytes: %v", n, len(sent), err)
+	}
+	Eventually(t, 5*time.Second, "the count", func() error {
+		if up := p.Bytes(Up); up != int64(len(sent)) {
+			return fmt.Errorf("counted %d of %d", up, len(sent))
+		}
+		return nil
+	})
 }
 
 func isTimeout(err error) bool {

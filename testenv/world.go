@@ -154,6 +154,17 @@ func (w *World) prepare(name, dir, device, agentYAML string) *Agent {
 	return a
 }
 
+// configure replaces a text in an agent's configuration.
+func (w *World) configure(a *Agent, old, new string) {
+	w.TB.Helper()
+	name := a.Device + ".yaml"
+	text, err := os.ReadFile(filepath.Join(w.Dir, name))
+	if err != nil || !strings.Contains(string(text), old) {
+		w.TB.Fatalf("%s has no %q: %v", name, old, err)
+	}
+	w.write(name, strings.Replace(string(text), old, new, 1))
+}
+
 // WaitAgent waits until the agent takes messages.
 func (w *World) WaitAgent(a *Agent) {
 	w.TB.Helper()
