@@ -31,8 +31,14 @@ func TestFleetReturns(t *testing.T) {
 	f.Publish()
 	for name, end := range map[string]func(){"killed": w.Hub.Kill, "stopped": func() { w.Hub.Stop(30 * time.Second) }} {
 		end()
+		ended := time.Now()
 		f.Publish()
-		time.Sleep(3 * time.Second) // the longest pause between attempts is reached
+		Eventually(t, 30*time.Second, "the longest pause between attempts is reached", func() error {
+			if dials, _ := f.Since(ended); len(dials) < 4*fleetSize {
+				return fmt.Errorf("%d attempts of %d agents", len(dials), fleetSize)
+			}
+			return nil
+		})
 		began := time.Now()
 		w.Hub.Start()
 		w.WaitHub()
