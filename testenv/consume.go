@@ -26,19 +26,28 @@ func (w *World) Settle(limit time.Duration) Counts {
 	return c
 }
 
+// jetStream connects to the hub's streams as a back end does, until closes is called.
+func (w *World) jetStream() (js jetstream.JetStream, closes func(), err error) {
+	nc, err := nats.Connect("nats://" + w.NATS)
+	if err != nil {
+		return nil, nil, err
+	}
+	if js, err = jetstream.New(nc); err != nil {
+		nc.Close()
+		return nil, nil, err
+	}
+	return js, nc.Close, nil
+}
+
 // readStreams replaces what the history knows of EDGE and DEAD.
 func (w *World) readStreams() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
-	nc, err := nats.Connect("nats://" + w.NATS)
+	js, closes, err := w.jetStream()
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
+	defer closes()
 	w.History.forget()
 	var parts parts
 	err = eachMessage(ctx, js, "EDGE", "", func(m jetstream.Msg, seq uint64) error {
@@ -104,15 +113,11 @@ func (p *parts) add(s *Stored) (whole bool, err error) {
 
 // edgeHolds is nil if EDGE has at least n messages.
 func (w *World) edgeHolds(n uint64) error {
-	nc, err := nats.Connect("nats://" + w.NATS)
+	js, closes, err := w.jetStream()
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
+	defer closes()
 	s, err := js.Stream(context.Background(), "EDGE")
 	if err != nil {
 		return err
