@@ -79,11 +79,11 @@ func TestSmallBlocksAreSmall(t *testing.T) {
 		return m.HeapAlloc
 	}
 	before := heap()
-	sent := 0
+	sent, refused := 0, false
 	for p := range 4 {
 		id := openAs(t, r, now, "bad", fmt.Sprint("p", p), "fresh-first", byte(p+1))
 		flow := wire.Flow{Epoch: wire.Epoch{byte(p + 1)}, Lane: wire.Normal}
-		for i := range uint64(60000) {
+		for i := uint64(0); i < 60000 && !refused; i++ {
 			first := 2 * (i + 1)
 			if i >= 62 {
 				first = 124 + i // grows the last range
@@ -99,7 +99,10 @@ func TestSmallBlocksAreSmall(t *testing.T) {
 				case DoRead:
 					r.Step(now, RecvRead{Read: a.Read})
 				case DoEnd:
-					t.Fatal(i, a.Err)
+					if a.Err.Code != wire.CodeUnavailable || p < 3 {
+						t.Fatal(p, i, a.Err)
+					}
+					refused = true
 				}
 			}
 			if i == 0 {
@@ -109,8 +112,8 @@ func TestSmallBlocksAreSmall(t *testing.T) {
 	}
 	after := heap()
 	t.Logf("%d bytes came, %d are counted as queued, %d are held", sent, r.queued, after-before)
-	if held := int64(after - before); held > 8*r.queued {
-		t.Errorf("the hub holds %d times what it counts", held/r.queued)
+	if held := int64(after - before); held > 2*r.queued || !refused {
+		t.Errorf("the hub holds %d bytes and counts %d; refused: %t", held, r.queued, refused)
 	}
 	runtime.KeepAlive(r)
 }

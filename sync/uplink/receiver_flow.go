@@ -147,8 +147,8 @@ func (r *Receiver) refuse(f *recvFlow, b *recvBlock, err *wire.SessionError) {
 func (r *Receiver) enqueue(f *recvFlow, b *recvBlock) {
 	b.s.queued += b.sent
 	b.s.blocks++
-	f.device.queued += int64(len(b.data))
-	r.queued += int64(len(b.data))
+	f.device.queued += heldBy(len(b.data))
+	r.queued += heldBy(len(b.data))
 	f.queue = append(f.queue, b)
 	r.offer(f)
 }
@@ -157,8 +157,8 @@ func (r *Receiver) enqueue(f *recvFlow, b *recvBlock) {
 func (r *Receiver) settle(f *recvFlow, b *recvBlock) {
 	b.s.queued -= b.sent
 	b.s.blocks--
-	f.device.queued -= int64(len(b.data))
-	r.queued -= int64(len(b.data))
+	f.device.queued -= heldBy(len(b.data))
+	r.queued -= heldBy(len(b.data))
 }
 
 // refresh reads the flow's state, unless something is under way that will tell

@@ -136,8 +136,13 @@ func (r *Receiver) block(s *recvSession, f *wire.Frame, data []byte, sent int) {
 
 // crowded reports whether a block of n bytes is too much beside what waits.
 func (r *Receiver) crowded(d *recvDevice, n int) bool {
-	return d.queued > 0 && d.queued+int64(n) > int64(2*r.cfg.Window) || r.queued+int64(n) > r.cfg.MaxQueued
+	held := heldBy(n)
+	return d.queued > 0 && d.queued+held > int64(2*r.cfg.Window) || r.queued+held > r.cfg.MaxQueued
 }
+
+// heldBy is about the memory of a block of n bytes that waits: small ones are mostly
+// what is noted of them.
+func heldBy(n int) int64 { return int64(n) + 256 }
 
 // A frame of the stream may be some bytes that stand for 128 KiB and take 20 ms. No
 // device gets more of this than streamMuch bytes a second, and streamOnce at once.
