@@ -19,6 +19,8 @@ func (in *Ingest) act(work context.Context, a uplink.RecvAction) {
 	switch a := a.(type) {
 	case uplink.DoReply:
 		in.reply(a)
+	case uplink.DoIgnore:
+		delete(in.replies, a.Request)
 	case uplink.DoAck:
 		if in.cfg.Fault("ack:send") == nil {
 			in.buf = wire.AppendAck(in.buf[:0], a.Ack)

@@ -113,6 +113,8 @@ func (h *daysHub) do(a RecvAction) {
 	switch a := a.(type) {
 	case DoReply:
 		h.reply(a)
+	case DoIgnore:
+		delete(h.replies, a.Request)
 	case DoAck:
 		h.d.link.answer(30, Acked{a.Session.Tag(), &a.Ack})
 	case DoEnd:

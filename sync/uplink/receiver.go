@@ -146,6 +146,8 @@ type (
 		Partial  []wire.Partial
 		Err      *wire.SessionError
 	}
+	// DoIgnore forgets a request: it repeats one that is answered, or will be.
+	DoIgnore struct{ Request uint64 }
 	// DoAck sends an ack to a session.
 	DoAck struct {
 		Device  string
@@ -225,6 +227,7 @@ func (RecvTick) recvEvent()  {}
 func (RecvStop) recvEvent()  {}
 
 func (DoReply) recvAction()   {}
+func (DoIgnore) recvAction()  {}
 func (DoAck) recvAction()     {}
 func (DoEnd) recvAction()     {}
 func (DoRead) recvAction()    {}

@@ -257,6 +257,7 @@ func (p *receiverScript) openData(flows []string, opt map[string]string) []byte 
 	o := wire.Open{
 		Protocol: wire.Protocol, Version: "1", Process: opt["process"], HubID: opt["hub"],
 		Order: opt["order"], Class: opt["class"], Token: opt["token"],
+		Attempt: p.number(opt["attempt"]),
 	}
 	if o.Order == "" {
 		o.Order = "fifo"
@@ -415,6 +416,8 @@ func printRecvAction(a RecvAction) string {
 			text += fmt.Sprintf(" partial=%d:%d/%d", k.Slot, k.Bytes, k.Size)
 		}
 		return text
+	case DoIgnore:
+		return fmt.Sprintf("ignore %d", a.Request)
 	case DoAck:
 		return fmt.Sprintf("ack %s s%d counter=%d%s", a.Device, a.Session[7], a.Ack.Counter, printReceived(a.Ack.Flows))
 	case DoEnd:

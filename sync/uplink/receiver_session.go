@@ -37,6 +37,7 @@ type recvSession struct {
 	id      wire.SessionID
 	device  *recvDevice
 	process string
+	attempt uint64
 	fifo    bool
 	idle    time.Duration
 	heard   time.Time
@@ -101,6 +102,10 @@ func (r *Receiver) open(ev RecvOpen) {
 		r.do(DoReply{Request: ev.Request, Device: ev.Device, Err: err})
 		return
 	}
+	if slices.ContainsFunc(d.sessions, func(s *recvSession) bool { return s.process == o.Process && s.attempt == o.Attempt && s.attempt != 0 }) {
+		r.do(DoIgnore{Request: ev.Request})
+		return
+	}
 	r.makeRoom(d, o.Process)
 	r.begin(d, ev, o)
 }
@@ -151,7 +156,7 @@ func (r *Receiver) makeRoom(d *recvDevice, process string) {
 
 func (r *Receiver) begin(d *recvDevice, ev RecvOpen, o *wire.Open) {
 	s := &recvSession{
-		id: ev.Session, device: d, process: o.Process, fifo: o.Order != "fresh-first",
+		id: ev.Session, device: d, process: o.Process, attempt: o.Attempt, fifo: o.Order != "fresh-first",
 		idle: r.cfg.Idle, heard: r.now, opening: true, request: ev.Request, asked: o,
 		byFlow: map[wire.Flow]*attached{},
 	}

@@ -30,6 +30,9 @@ type SenderConfig struct {
 const (
 	defaultWindow = 32 << 20
 	openTimeout   = 10 * time.Second
+	// askEvery is between the requests of one attempt: which instance of a hub gets
+	// one is chance, and one that hangs answers none.
+	askEvery = 3 * time.Second
 	// slowRetry is between attempts that only a person can make succeed.
 	slowRetry = 30 * time.Second
 	// steady is how long a session without any ack has to last to count as a
@@ -87,7 +90,9 @@ type Sender struct {
 	memory     memory
 
 	session              // of phaseOpen
-	asked      time.Time // when the open request was sent
+	attempt    uint64    // of opening a session, in this process
+	asked      time.Time // when the first open request of it was sent
+	askAt      time.Time // when the next is due
 	listing    bool      // it waits for a Spooled
 	linkLimit  int       // bytes of a message that the server takes; 0: unknown
 	hubID      string    // pinned
@@ -191,8 +196,11 @@ func (s *Sender) advance() {
 			s.dial()
 		}
 	case phaseOpening:
-		if !s.now.Before(s.asked.Add(openTimeout)) {
+		switch {
+		case !s.now.Before(s.asked.Add(openTimeout)):
 			s.hangup(errors.New("the hub did not answer the open request"))
+		case !s.listing && !s.now.Before(s.askAt):
+			s.ask()
 		}
 	case phaseOpen:
 		s.watch()
@@ -208,7 +216,10 @@ func (s *Sender) Deadline() time.Time {
 	case phaseDown:
 		return s.retryAt
 	case phaseOpening:
-		return s.asked.Add(openTimeout)
+		if at := s.asked.Add(openTimeout); s.listing || at.Before(s.askAt) {
+			return at
+		}
+		return s.askAt
 	case phaseOpen:
 		return s.sessionDeadline()
 	}

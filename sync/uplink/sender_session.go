@@ -58,6 +58,7 @@ type session struct {
 // spool holds now.
 func (s *Sender) open() {
 	s.phase = phaseOpening
+	s.attempt++
 	s.asked, s.listing = s.now, true
 	s.do(List{})
 }
@@ -65,10 +66,12 @@ func (s *Sender) open() {
 // ask requests the session.
 func (s *Sender) ask() {
 	s.listing = false
+	s.askAt = s.now.Add(askEvery)
 	s.do(SendOpen{wire.Open{
 		Protocol: wire.Protocol,
 		Version:  s.cfg.Version,
 		Process:  s.cfg.Process,
+		Attempt:  s.attempt,
 		HubID:    s.hubID,
 		Token:    s.token,
 		Order:    s.order(),

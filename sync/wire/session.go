@@ -61,13 +61,14 @@ const StreamName = "mix-1"
 // the subject, never from here.
 type Open struct {
 	Protocol int               `json:"protocol"`
-	Version  string            `json:"version"`          // of the agent, for people
-	Process  string            `json:"process"`          // random per agent process: a new session replaces only this process's older one
-	HubID    string            `json:"hub_id,omitempty"` // pinned; empty before the first session
-	Token    string            `json:"token,omitempty"`  // the last one made durable
-	Order    string            `json:"order"`            // fifo | fresh-first
-	Class    string            `json:"class,omitempty"`  // link class
-	Flows    []FlowHeld        `json:"flows,omitempty"`  // what the agent still holds, in sending order
+	Version  string            `json:"version"`           // of the agent, for people
+	Process  string            `json:"process"`           // random per agent process: a new session replaces only this process's older one
+	Attempt  uint64            `json:"attempt,omitempty"` // of the process; requests with the same one ask for one session
+	HubID    string            `json:"hub_id,omitempty"`  // pinned; empty before the first session
+	Token    string            `json:"token,omitempty"`   // the last one made durable
+	Order    string            `json:"order"`             // fifo | fresh-first
+	Class    string            `json:"class,omitempty"`   // link class
+	Flows    []FlowHeld        `json:"flows,omitempty"`   // what the agent still holds, in sending order
 	Labels   map[string]string `json:"labels,omitempty"`
 	Streams  []string          `json:"streams,omitempty"` // forms of the compressed stream that it can send, best first
 }

@@ -66,6 +66,8 @@ func (in *instance) do(act uplink.RecvAction) {
 			in.sessions[act.Session] = c
 		}
 		in.send(c, uplink.OpenReplied{Reply: r})
+	case uplink.DoIgnore:
+		delete(in.requests, act.Request)
 	case uplink.DoAck:
 		ack := act.Ack
 		in.send(in.sessions[act.Session], uplink.Acked{Session: act.Session.Tag(), Ack: &ack})
