@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,8 +35,12 @@ type Hub struct {
 	ran      atomic.Bool
 	stopping atomic.Bool
 	open     atomic.Pointer[parts] // nil before everything is open and after the stop
-	ready    chan struct{}         // closed when sessions can be opened
+	ready    chan struct{}         // closed when sessions can be opened for the first time
+	isReady  sync.Once             // closes ready
 	addrs    atomic.Pointer[Addrs]
+	listen   string // of the embedded server: with the port that it was given; owned by Run
+
+	reopening atomic.Pointer[error] // why everything is opened anew, if it is
 }
 
 // Addrs is where the hub listens.
@@ -54,7 +59,7 @@ func New(cfg Config) (*Hub, error) {
 		cfg: cfg, instance: newInstance(), started: cfg.Now().UTC(), metrics: newMetrics(cfg),
 		tails: make(chan struct{}, maxTails), imports: make(chan struct{}, maxImports), ready: make(chan struct{}),
 	}
-	h.workers = newWorkers(h)
+	h.workers, h.listen = newWorkers(h), cfg.NATS.Listen
 	return h, nil
 }
 
@@ -95,8 +100,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		fail(err)
 		served <- err
 	}()
-	err = h.work(ctx)
-	h.open.Store(nil)
+	err = h.keepOpen(ctx)
 	stopHTTP()
 	if e := <-served; err == nil {
 		err = e
@@ -104,19 +108,25 @@ func (h *Hub) Run(ctx context.Context) error {
 	return err
 }
 
-// work opens the parts, runs them and closes them.
-func (h *Hub) work(ctx context.Context) error {
+// work opens the parts, runs them and closes them. It reports whether they could
+// be opened.
+func (h *Hub) work(ctx context.Context) (opened bool, err error) {
 	p, err := h.openParts(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil // stopped while starting; what that broke does not matter
+			return false, nil // stopped while starting; what that broke does not matter
 		}
-		return err
+		return false, err
 	}
 	defer p.close()
-	h.addrs.Store(&Addrs{HTTP: h.Addrs().HTTP, NATS: natsAddr(p.store)})
+	addr := natsAddr(p.store)
+	h.addrs.Store(&Addrs{HTTP: h.Addrs().HTTP, NATS: addr})
+	if p.store.Server() != nil {
+		h.listen = addr // agents and back ends come back to where it was
+	}
 	h.open.Store(p)
-	return h.workers.run(ctx, p.stages())
+	defer h.open.Store(nil)
+	return true, h.workers.run(ctx, p.stages(), p.close)
 }
 
 // notReady says why the hub does not do all of its work; empty if it does.
@@ -125,11 +135,13 @@ func (h *Hub) notReady(ctx context.Context) []string {
 	switch {
 	case h.stopping.Load():
 		return []string{"the hub is stopping"}
+	case p == nil && h.reopening.Load() != nil:
+		return []string{"the hub opens its streams anew: " + (*h.reopening.Load()).Error()}
 	case p == nil:
 		return []string{"the hub is starting"}
 	}
 	select {
-	case <-h.ready:
+	case <-p.ingest.Started():
 	default:
 		return []string{"the hub is starting"}
 	}
@@ -228,7 +240,7 @@ func (p *parts) openStore(ctx context.Context) (err error) {
 		}
 	}
 	p.store, err = store.Open(ctx, store.Config{
-		Dir: cfg.DataDir, Listen: cfg.NATS.Listen, MaxStore: limit, AllowRemote: cfg.Auth.Mode == AuthOpen, Protect: routeSubjects(cfg.Routes),
+		Dir: cfg.DataDir, Listen: p.hub.listen, MaxStore: limit, AllowRemote: cfg.Auth.Mode == AuthOpen, Protect: routeSubjects(cfg.Routes),
 		URLs: cfg.NATS.URLs, Creds: cfg.NATS.Creds, Replicas: cfg.NATS.Replicas, Fault: cfg.Fault, Log: cfg.Log,
 	})
 	if err != nil {
@@ -260,7 +272,7 @@ func (p *parts) interest() func(subject string) bool {
 	return srv.GlobalAccount().SubscriptionInterest
 }
 
-// close releases what is open, last opened first.
+// close releases what is open, last opened first. A second call does nothing.
 func (p *parts) close() {
 	for _, nc := range []*nats.Conn{p.frames, p.conn} {
 		if nc != nil {
@@ -279,6 +291,7 @@ func (p *parts) stages() []stage {
 		{name: "unpack", run: p.unpack.Run, again: true},
 		{name: "registry", run: p.registry.Run, again: true},
 		{name: "monitor", run: p.monitor.run, again: true},
+		{name: "store", run: p.watchStore},
 	}
 }
 
@@ -290,7 +303,7 @@ func (p *parts) takeBlocks(ctx context.Context) error {
 		defer close(told)
 		select {
 		case <-p.ingest.Started():
-			close(h.ready)
+			h.isReady.Do(func() { close(h.ready) })
 			h.cfg.Log.Info("hub is up", "hub_id", p.hubID, "instance", h.instance, "nats", h.Addrs().NATS, "http", h.Addrs().HTTP, "version", h.cfg.Version)
 		case <-over:
 		}

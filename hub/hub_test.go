@@ -387,7 +387,7 @@ func TestFailingPartIsStartedAgain(t *testing.T) {
 		{name: "last", run: func(ctx context.Context) error { <-ctx.Done(); note("last"); return nil }},
 	}
 	done := make(chan error, 1)
-	go func() { done <- h.workers.run(ctx, stages) }()
+	go func() { done <- h.workers.run(ctx, stages, nil) }()
 	eventually(t, "the reason is named", func() bool {
 		r := h.workers.reasons()
 		return len(r) == 1 && strings.Contains(r[0], "flaky: unexpected EOF")
@@ -402,7 +402,7 @@ func TestFailingPartIsStartedAgain(t *testing.T) {
 	}
 
 	failing := []stage{stages[0], {name: "vital", run: func(context.Context) error { return io.ErrClosedPipe }}}
-	if err := h.workers.run(t.Context(), failing); err == nil || err.Error() != "hub: vital: "+io.ErrClosedPipe.Error() {
+	if err := h.workers.run(t.Context(), failing, nil); err == nil || err.Error() != "hub: vital: "+io.ErrClosedPipe.Error() {
 		t.Errorf("a vital part failed: %v", err)
 	}
 }

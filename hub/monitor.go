@@ -45,6 +45,7 @@ type monitor struct {
 	mu     sync.Mutex
 	last   sighting // guarded by mu
 	probed error    // of the last write probe; guarded by mu
+	failed error    // of the embedded server, for good; guarded by mu
 }
 
 // run keeps the gauges fresh and probes that the store takes writes.
@@ -82,6 +83,17 @@ func (m *monitor) probe(ctx context.Context) {
 		m.hub.cfg.Log.Error("the store takes no writes", "err", err)
 	case err == nil && was != nil:
 		m.hub.cfg.Log.Info("the store takes writes again")
+	}
+}
+
+// fail notes that the embedded server stores no more until it starts anew.
+func (m *monitor) fail(err error) {
+	m.mu.Lock()
+	was := m.failed
+	m.failed = err
+	m.mu.Unlock()
+	if was == nil {
+		m.hub.cfg.Log.Error("the embedded server has failed", "err", err)
 	}
 }
 
@@ -132,12 +144,14 @@ func (m *monitor) read(ctx context.Context) sighting {
 func (m *monitor) reasons(ctx context.Context) (out []string) {
 	s := m.look(ctx)
 	m.mu.Lock()
-	probed := m.probed
+	probed, failed := m.probed, m.failed
 	m.mu.Unlock()
 	if err := m.parts.store.Err(); err != nil {
 		out = append(out, err.Error())
 	}
-	if probed != nil {
+	if failed != nil {
+		out = append(out, failed.Error())
+	} else if probed != nil {
 		out = append(out, "the store takes no writes: "+probed.Error())
 	}
 	if s.err != nil {

@@ -39,8 +39,11 @@ func newWorkers(h *Hub) *workers {
 }
 
 // run starts all stages, waits for ctx or for the first that ends by itself,
-// then stops them in order. It returns when all have ended.
-func (w *workers) run(ctx context.Context, stages []stage) error {
+// then stops them in order. It returns when all have ended. If what they stand
+// on is of no use any more (errReopen), it is given up first: none of them has to
+// wait for answers that will not come.
+func (w *workers) run(ctx context.Context, stages []stage, giveUp func()) error {
+	w.reset()
 	ended := make(chan error, len(stages))
 	stops := make([]func(), len(stages))
 	for i, s := range stages {
@@ -61,8 +64,12 @@ func (w *workers) run(ctx context.Context, stages []stage) error {
 	case <-ctx.Done():
 	case err = <-ended:
 	}
-	w.hub.stopping.Store(true)
-	w.hub.cfg.Log.Info("hub stops")
+	if errors.Is(err, errReopen) {
+		giveUp()
+	} else {
+		w.hub.stopping.Store(true)
+		w.hub.cfg.Log.Info("hub stops")
+	}
 	for _, stop := range stops {
 		stop()
 	}
@@ -116,6 +123,13 @@ func (w *workers) set(name string, err error) {
 		w.logged[name] = logged{err.Error(), time.Now()}
 		w.hub.cfg.Log.Error("a part of the hub failed and is started again", "part", name, "err", err)
 	}
+}
+
+// reset forgets what was said of stages that have ended.
+func (w *workers) reset() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.down)
 }
 
 // reasons says which stages are down.

@@ -2,6 +2,7 @@ package testenv
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -76,4 +77,26 @@ func (d *Disk) PowerOn() {
 	d.tb.Helper()
 	d.run("umount", d.Dir)
 	d.mount()
+}
+
+// Fill takes every free block, as a neighbour would that never stops writing.
+func (d *Disk) Fill() {
+	for size := 64 << 20; size >= 4096; size /= 2 {
+		for k := 0; exec.Command("fallocate", "-l", fmt.Sprint(size), filepath.Join(d.Dir, fmt.Sprintf("neighbour-%d-%d", size, k))).Run() == nil; k++ {
+		}
+	}
+}
+
+// Relieve gives back what Fill took.
+func (d *Disk) Relieve() {
+	d.tb.Helper()
+	left, err := filepath.Glob(filepath.Join(d.Dir, "neighbour-*"))
+	if err != nil {
+		d.tb.Fatalf("%v", err)
+	}
+	for _, path := range left {
+		if err := os.Remove(path); err != nil {
+			d.tb.Fatalf("%v", err)
+		}
+	}
 }

@@ -2,9 +2,7 @@ package testenv
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -75,14 +73,10 @@ func TestNeighbourAtAgent(t *testing.T) {
 	a.Start()
 	w.WaitAgent(a)
 	load := w.StartLoad(a, 2*time.Millisecond, s)
-	fill := filepath.Join(disk.Dir, "neighbour")
 	for i := range 12 {
 		a.Link.Cut(i%3 == 1)
 		time.Sleep(time.Duration(rnd.IntN(500)) * time.Millisecond)
-		for size := 64 << 20; size >= 4096; size /= 2 { // to the last block
-			for k := 0; exec.Command("fallocate", "-l", fmt.Sprint(size), fmt.Sprintf("%s-%d-%d", fill, size, k)).Run() == nil; k++ {
-			}
-		}
+		disk.Fill()
 		time.Sleep(time.Duration(rnd.IntN(500)) * time.Millisecond)
 		if !a.Running() {
 			t.Fatalf("the agent died of a full disk: %s", a.ended())
@@ -98,16 +92,41 @@ func TestNeighbourAtAgent(t *testing.T) {
 			_, err := a.Status()
 			return err
 		})
-		left, err := filepath.Glob(fill + "*")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, path := range left {
-			os.Remove(path)
-		}
+		disk.Relieve()
 		w.WaitAgent(a)
 	}
 	a.Link.Cut(false)
 	load.Stop()
+	report(t, w)
+}
+
+// TestNeighbourAtHub fills the hub's disk to the last block and frees it again,
+// while devices send. JetStream refuses every write after one has failed, until
+// its server starts anew: the hub has to do that by itself.
+func TestNeighbourAtHub(t *testing.T) {
+	disk := newDisk(t, 256)
+	s, rnd := seed(t)
+	w := NewWorldIn(t, disk.Dir, "")
+	for i := range 2 {
+		w.StartLoad(w.AddAgent(fmt.Sprintf("press-%d", i), ""), 3*time.Millisecond, s+uint64(i))
+	}
+	for range 3 {
+		time.Sleep(time.Duration(rnd.IntN(500)) * time.Millisecond)
+		disk.Fill()
+		Eventually(t, 60*time.Second, "the hub says that its disk is full", func() error {
+			err := ok(http.Get("http://" + w.HTTP + "/readyz"))
+			if err == nil || !strings.Contains(err.Error(), "no space left") {
+				return fmt.Errorf("readyz: %v", err)
+			}
+			return nil
+		})
+		time.Sleep(time.Duration(rnd.IntN(1000)) * time.Millisecond)
+		disk.Relieve()
+		w.WaitHub()
+		if !w.Hub.Running() {
+			t.Fatalf("the hub died of a full disk: %s", w.Hub.ended())
+		}
+	}
+	w.stopLoads()
 	report(t, w)
 }

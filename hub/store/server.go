@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -102,7 +103,7 @@ func startServer(ctx context.Context, cfg Config) (*embedded, error) {
 		return nil, fmt.Errorf("store: embedded server: %w", err)
 	}
 	e := &embedded{srv: srv, key: key, unlock: unlock}
-	log := &serverLog{log: cfg.Log, fatal: make(chan string, 1)}
+	log := &serverLog{log: cfg.Log, fatal: make(chan string, 1), said: map[string]time.Time{}}
 	srv.SetLoggerV2(log, false, false, false)
 	go srv.Start() // returns by itself; Shutdown waits for what it started
 	if err := e.ready(ctx, log); err != nil {
@@ -139,12 +140,37 @@ func (e *embedded) close() {
 type serverLog struct {
 	log   *slog.Logger
 	fatal chan string // the first fatal message
+
+	mu   sync.Mutex
+	said map[string]time.Time // guarded by mu
 }
 
+const (
+	sayAgain = 30 * time.Second // what the server repeats is logged so often
+	maxSaid  = 100
+)
+
 func (l *serverLog) put(level slog.Level, format string, v []any) {
-	if l.log.Enabled(context.Background(), level) {
-		l.log.Log(context.Background(), level, "nats-server: "+strings.TrimSpace(fmt.Sprintf(format, v...)))
+	if !l.log.Enabled(context.Background(), level) {
+		return
 	}
+	text := strings.TrimSpace(fmt.Sprintf(format, v...))
+	if !l.repeats(text, time.Now()) {
+		l.log.Log(context.Background(), level, "nats-server: "+text)
+	}
+}
+
+func (l *serverLog) repeats(text string, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at, ok := l.said[text]; ok && now.Sub(at) < sayAgain {
+		return true
+	}
+	if len(l.said) >= maxSaid {
+		clear(l.said)
+	}
+	l.said[text] = now
+	return false
 }
 
 func (l *serverLog) Noticef(format string, v ...any) { l.put(slog.LevelDebug, format, v) }
