@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -67,6 +68,8 @@ func (h *Hub) routes() http.Handler {
 	mux.HandleFunc("GET /v1/devices", h.devices)
 	mux.HandleFunc("GET /v1/devices/{device}", h.device)
 	mux.HandleFunc("GET /v1/tail", h.tail)
+	mux.HandleFunc("GET /v1/messages", h.messages)
+	mux.HandleFunc("POST /v1/ack", h.ack)
 	mux.HandleFunc("/v1/import", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", "POST")
 		problem(w, http.StatusMethodNotAllowed, "method_not_allowed", r.Method+" is not offered here; use POST, or `fieldpost-hub import FILE`")
@@ -77,7 +80,7 @@ func (h *Hub) routes() http.Handler {
 			problem(w, http.StatusMethodNotAllowed, "method_not_allowed", r.Method+" is not offered here; use GET")
 			return
 		}
-		problem(w, http.StatusNotFound, "not_found", "no such page; there are /healthz, /readyz, /metrics, /v1/status, /v1/devices, /v1/tail and /v1/import")
+		problem(w, http.StatusNotFound, "not_found", "no such page; there are /healthz, /readyz, /metrics, /v1/status, /v1/devices, /v1/tail, /v1/messages, /v1/ack and /v1/import")
 	})
 	all := http.NewServeMux()
 	all.HandleFunc("POST /v1/import", h.importFile) // the only body without a limit
@@ -94,17 +97,22 @@ func problem(w http.ResponseWriter, status int, code, detail string) {
 		w.Header().Set("Retry-After", "2")
 	}
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(admin.Problem{Status: status, Title: http.StatusText(status), Detail: detail, Code: code})
+	encode(w, admin.Problem{Status: status, Title: http.StatusText(status), Detail: detail, Code: code})
 }
 
-// writeJSON answers 200; a client that is gone needs no error.
+// encode writes JSON; a client that is gone needs no error.
+func encode(w io.Writer, v any) {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false) // ">" is common here, and nothing of it is HTML
+	enc.Encode(v)
+}
+
+// writeJSON answers 200.
 func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false) // ">" is common here, and nothing of it is HTML
-	enc.Encode(v)
+	encode(w, v)
 }
 
 func writeText(w http.ResponseWriter, s string) {

@@ -2,7 +2,6 @@ package hub
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/fieldpost/fieldpost/hub/admin"
@@ -24,35 +24,25 @@ const (
 )
 
 // tail streams a route's messages as they are stored.
-func (h *Hub) tail(w http.ResponseWriter, r *http.Request) {
-	p := h.running(w)
-	if p == nil {
-		return
-	}
-	stream, cfg, err := h.tailQuery(r)
+func (h *Hub) tail(w http.ResponseWriter, r *http.Request) { h.follow(w, r, "new") }
+
+// follow streams messages that nobody has to acknowledge.
+func (h *Hub) follow(w http.ResponseWriter, r *http.Request, from string) {
+	stream, cfg, err := h.tailQuery(r, from)
 	if err != nil {
 		problem(w, http.StatusBadRequest, "bad_request", err.Error())
 		return
 	}
-	select {
-	case h.tails <- struct{}{}:
-		defer func() { <-h.tails }()
-	default:
-		problem(w, http.StatusTooManyRequests, "quota", fmt.Sprintf("%d clients follow already; end one of them", cap(h.tails)))
-		return
-	}
-	// A connection of its own: one that is not read fast enough is cut by the server.
-	nc, err := p.store.Connect("fieldpost-hub tail " + h.instance)
+	form, err := lineForm(r)
 	if err != nil {
-		h.unreadable(w, err)
+		problem(w, http.StatusBadRequest, "bad_request", err.Error())
 		return
 	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		h.unreadable(w, err)
+	nc, js, end := h.reader(w)
+	if nc == nil {
 		return
 	}
+	defer end()
 	// Not under the client's context: a consumer that is made after its client
 	// gave up would be nobody's.
 	making, made := context.WithTimeout(context.WithoutCancel(r.Context()), 10*time.Second)
@@ -81,10 +71,38 @@ func (h *Hub) tail(w http.ResponseWriter, r *http.Request) {
 			h.cfg.Log.Debug("a tail ended", "stream", stream, "err", err)
 		}
 	}()
-	sendLines(ctx, w, lines)
-	if ctx.Err() == nil {
+	if !sendLines(ctx, w, lines, form) && ctx.Err() == nil {
 		panic(http.ErrAbortHandler) // an answer that ends early must not look complete
 	}
+}
+
+// reader opens a connection for one client that reads, if there is a place for
+// it; else it answers why not and returns nil. A connection of its own: one that
+// is not read fast enough is cut by the server.
+func (h *Hub) reader(w http.ResponseWriter) (nc *nats.Conn, js jetstream.JetStream, end func()) {
+	p := h.running(w)
+	if p == nil {
+		return nil, nil, nil
+	}
+	select {
+	case h.tails <- struct{}{}:
+	default:
+		problem(w, http.StatusTooManyRequests, "quota", fmt.Sprintf("%d clients follow already; end one of them", cap(h.tails)))
+		return nil, nil, nil
+	}
+	nc, err := p.store.Connect("fieldpost-hub reader " + h.instance)
+	if err == nil {
+		js, err = jetstream.New(nc)
+	}
+	if err != nil {
+		if nc != nil {
+			nc.Close()
+		}
+		<-h.tails
+		h.unreadable(w, err)
+		return nil, nil, nil
+	}
+	return nc, js, func() { nc.Close(); <-h.tails }
 }
 
 func (h *Hub) unreadable(w http.ResponseWriter, err error) {
@@ -105,8 +123,9 @@ func (h *Hub) forget(js jetstream.JetStream, stream, consumer string) {
 	}
 }
 
-// tailQuery reads ?stream=, ?filter= and ?from=.
-func (h *Hub) tailQuery(r *http.Request) (stream string, cfg jetstream.ConsumerConfig, err error) {
+// tailQuery reads ?stream=, ?filter= and ?from=, or what a browser that comes
+// back says that it had last.
+func (h *Hub) tailQuery(r *http.Request, from string) (stream string, cfg jetstream.ConsumerConfig, err error) {
 	q := r.URL.Query()
 	cfg = jetstream.ConsumerConfig{
 		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: tailInactive,
@@ -132,21 +151,36 @@ func (h *Hub) tailQuery(r *http.Request) (stream string, cfg jetstream.ConsumerC
 		}
 		cfg.FilterSubjects = []string{filter}
 	}
-	switch from := q.Get("from"); from {
-	case "", "new":
-		cfg.DeliverPolicy = jetstream.DeliverNewPolicy
-	case "first":
-		cfg.DeliverPolicy = jetstream.DeliverAllPolicy
-	default:
-		if seq, err := strconv.ParseUint(from, 10, 64); err == nil && seq > 0 {
-			cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, seq
-		} else if t, err := time.Parse(time.RFC3339, from); err == nil {
-			cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &t
-		} else {
-			return "", cfg, fmt.Errorf("from %q is not new, first, a stream sequence or an RFC 3339 time", from)
-		}
+	if s := q.Get("from"); s != "" {
+		from = s
+	}
+	if last, err := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64); err == nil {
+		from = strconv.FormatUint(last+1, 10)
+	}
+	if err := startAt(&cfg, from); err != nil {
+		return "", cfg, err
 	}
 	return route.Stream, cfg, nil
+}
+
+// startAt makes a consumer begin where the client asks for.
+func startAt(cfg *jetstream.ConsumerConfig, from string) error {
+	switch from {
+	case "new":
+		cfg.DeliverPolicy = jetstream.DeliverNewPolicy
+		return nil
+	case "first":
+		cfg.DeliverPolicy = jetstream.DeliverAllPolicy
+		return nil
+	}
+	if seq, err := strconv.ParseUint(from, 10, 64); err == nil && seq > 0 {
+		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, seq
+	} else if t, err := time.Parse(time.RFC3339, from); err == nil {
+		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &t
+	} else {
+		return fmt.Errorf("from %q is not new, first, a stream sequence or an RFC 3339 time", from)
+	}
+	return nil
 }
 
 // within reports whether the filter can match a subject below the prefix.
@@ -186,51 +220,10 @@ func pump(ctx context.Context, in jetstream.MessagesContext, out chan<- admin.Me
 		if meta.Sequence.Consumer != next {
 			return fmt.Errorf("messages before %d got lost", meta.Sequence.Stream)
 		}
-		line := admin.Message{Subject: m.Subject(), Seq: meta.Sequence.Stream, Time: meta.Timestamp.UTC(), Payload: m.Data()}
-		for key, values := range m.Headers() {
-			if strings.HasPrefix(key, "Nats-") {
-				continue // of the storage, not of the message
-			}
-			if line.Headers == nil {
-				line.Headers = map[string][]string{}
-			}
-			line.Headers[key] = values
-		}
 		select {
-		case out <- line:
+		case out <- lineOf(m, meta):
 		case <-ctx.Done():
 			return nil
-		}
-	}
-}
-
-// sendLines returns when the client is gone or takes nothing for answerTimeout.
-func sendLines(ctx context.Context, w http.ResponseWriter, lines <-chan admin.Message) {
-	rc := http.NewResponseController(w)
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(http.StatusOK)
-	// The server's read deadline is for requests; here it would end the answer.
-	if rc.SetReadDeadline(time.Time{}) != nil || rc.Flush() != nil {
-		return
-	}
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case m, ok := <-lines:
-			if !ok {
-				return
-			}
-			if rc.SetWriteDeadline(time.Now().Add(answerTimeout)) != nil || enc.Encode(m) != nil {
-				return
-			}
-			if len(lines) == 0 && rc.Flush() != nil {
-				return
-			}
 		}
 	}
 }

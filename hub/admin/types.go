@@ -105,13 +105,23 @@ type Devices struct {
 	Total   int      `json:"total"`
 }
 
-// Message is one line of GET /v1/tail.
+// Message is one line of GET /v1/tail and GET /v1/messages.
 type Message struct {
-	Subject string              `json:"subject"`
-	Seq     uint64              `json:"seq"`  // in the route's stream
-	Time    time.Time           `json:"time"` // stored
-	Headers map[string][]string `json:"headers,omitempty"`
-	Payload []byte              `json:"-"` // payload if UTF-8 without NUL, else payload_b64
+	Subject    string              `json:"subject"`
+	Seq        uint64              `json:"seq"`  // in the route's stream
+	Time       time.Time           `json:"time"` // stored
+	Headers    map[string][]string `json:"headers,omitempty"`
+	Payload    []byte              `json:"-"`                    // payload if UTF-8 without NUL, else payload_b64
+	Ack        string              `json:"ack,omitempty"`        // of a group: for POST /v1/ack
+	Deliveries uint64              `json:"deliveries,omitempty"` // of a group: 1 the first time
+}
+
+// Ack is POST /v1/ack: what became of messages of a group.
+type Ack struct {
+	Acks   []string `json:"acks"`
+	Action string   `json:"action,omitempty"` // ack (default), nak, term or progress
+	Delay  string   `json:"delay,omitempty"`  // of nak: a duration such as 10s
+	Reason string   `json:"reason,omitempty"` // of term
 }
 
 type messageJSON struct {

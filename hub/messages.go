@@ -1,0 +1,208 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/fieldpost/fieldpost/hub/admin"
+)
+
+const (
+	groupFetch   = 32              // messages asked for at once
+	groupFetchIn = 2 * time.Second // a request for them lives so long
+	groupRetry   = 250 * time.Millisecond
+	groupAckWait = 30 * time.Second
+	groupPending = 1000
+)
+
+var groupName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// messages reads a route's stream over HTTP: without a group everything from
+// ?from= on, with one the messages that no other client of the group has.
+func (h *Hub) messages(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Get("group") == "" {
+		h.follow(w, r, "first")
+		return
+	}
+	stream, cfg, err := h.groupQuery(r)
+	if err != nil {
+		problem(w, http.StatusBadRequest, "bad_request", err.Error())
+		return
+	}
+	form, err := lineForm(r)
+	if err != nil {
+		problem(w, http.StatusBadRequest, "bad_request", err.Error())
+		return
+	}
+	nc, js, end := h.reader(w)
+	if nc == nil {
+		return
+	}
+	defer end()
+	making, made := context.WithTimeout(r.Context(), 10*time.Second)
+	consumer, err := groupConsumer(making, js, stream, cfg, r)
+	made()
+	var differs *groupDiffers
+	switch {
+	case errors.As(err, &differs):
+		problem(w, http.StatusConflict, "group_differs", err.Error())
+		return
+	case err != nil:
+		h.unreadable(w, err)
+		return
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	lines := make(chan admin.Message) // what is in it would count as delivered
+	failed := make(chan error, 1)
+	go func() { failed <- h.pumpGroup(ctx, consumer, form.limit, lines) }()
+	complete := sendLines(ctx, w, lines, form)
+	cancel()
+	if err := <-failed; err != nil && r.Context().Err() == nil {
+		h.cfg.Log.Debug("a group's client was cut off", "stream", stream, "group", cfg.Durable, "err", err)
+	}
+	if !complete && r.Context().Err() == nil {
+		panic(http.ErrAbortHandler) // an answer that ends early must not look complete
+	}
+}
+
+// groupQuery reads what a group's consumer should be.
+func (h *Hub) groupQuery(r *http.Request) (stream string, cfg jetstream.ConsumerConfig, err error) {
+	stream, cfg, err = h.tailQuery(r, "first")
+	if err != nil {
+		return "", cfg, err
+	}
+	q := r.URL.Query()
+	cfg.Durable = q.Get("group")
+	cfg.Description, cfg.AckPolicy, cfg.MemoryStorage = "Fieldpost: GET /v1/messages", jetstream.AckExplicitPolicy, false
+	cfg.Replicas, cfg.InactiveThreshold = 0, 0 // as the stream; never given up
+	cfg.AckWait, cfg.MaxAckPending, cfg.MaxDeliver = groupAckWait, groupPending, -1
+	if !groupName.MatchString(cfg.Durable) {
+		return "", cfg, fmt.Errorf("group %q is not 1 to 64 of A-Z a-z 0-9 _ -", cfg.Durable)
+	}
+	if s := q.Get("ack_wait"); s != "" {
+		if cfg.AckWait, err = time.ParseDuration(s); err != nil || cfg.AckWait < time.Second {
+			return "", cfg, fmt.Errorf("ack_wait %q is not a duration of a second or more, such as 30s", s)
+		}
+	}
+	for key, p := range map[string]*int{"max_deliver": &cfg.MaxDeliver, "max_in_flight": &cfg.MaxAckPending} {
+		if s := q.Get(key); s != "" {
+			if *p, err = strconv.Atoi(s); err != nil || *p < 1 {
+				return "", cfg, fmt.Errorf("%s %q is not a number from 1 on", key, s)
+			}
+		}
+	}
+	return stream, cfg, nil
+}
+
+// groupDiffers says that the group exists and is not what the client asks for.
+type groupDiffers struct{ group, key, is, want string }
+
+func (e *groupDiffers) Error() string {
+	return fmt.Sprintf("group %s has %s %s, not %s: leave %[2]s out to use it as it is, choose another group, or remove the consumer and with it how far it is", e.group, e.key, e.is, e.want)
+}
+
+// groupConsumer makes the group, or finds it. What the client asks for has to be
+// what it is.
+func groupConsumer(ctx context.Context, js jetstream.JetStream, stream string, want jetstream.ConsumerConfig, r *http.Request) (jetstream.Consumer, error) {
+	consumer, err := js.Consumer(ctx, stream, want.Durable)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		consumer, err = js.CreateConsumer(ctx, stream, want)
+		if errors.Is(err, jetstream.ErrConsumerExists) { // another client was faster
+			consumer, err = js.Consumer(ctx, stream, want.Durable)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	is := consumer.CachedInfo().Config
+	filters := is.FilterSubjects
+	if is.FilterSubject != "" {
+		filters = []string{is.FilterSubject}
+	}
+	q := r.URL.Query()
+	for _, c := range []struct {
+		key      string
+		is, want any
+		same     bool
+	}{
+		{"filter", filters, want.FilterSubjects, slices.Equal(filters, want.FilterSubjects)},
+		{"ack_wait", is.AckWait, want.AckWait, is.AckWait == want.AckWait},
+		{"max_deliver", is.MaxDeliver, want.MaxDeliver, is.MaxDeliver == want.MaxDeliver},
+		{"max_in_flight", is.MaxAckPending, want.MaxAckPending, is.MaxAckPending == want.MaxAckPending},
+	} {
+		if q.Get(c.key) != "" && !c.same {
+			return nil, &groupDiffers{want.Durable, c.key, fmt.Sprint(c.is), fmt.Sprint(c.want)}
+		}
+	}
+	if is.AckPolicy != jetstream.AckExplicitPolicy || is.DeliverSubject != "" {
+		return nil, &groupDiffers{want.Durable, "consumer", "one without explicit acks or one that pushes", "a pull consumer with explicit acks"}
+	}
+	return consumer, nil
+}
+
+// pumpGroup hands messages over one by one, no more than limit. What it has
+// fetched and cannot hand over goes back at once.
+func (h *Hub) pumpGroup(ctx context.Context, consumer jetstream.Consumer, limit int, out chan<- admin.Message) error {
+	defer close(out)
+	for sent := 0; ctx.Err() == nil; {
+		n := groupFetch
+		if limit > 0 {
+			n = min(n, limit-sent)
+		}
+		if n == 0 {
+			<-ctx.Done() // the client has all that it asked for
+			return nil
+		}
+		batch, err := consumer.Fetch(n, jetstream.FetchMaxWait(groupFetchIn))
+		if err == nil {
+			var k int
+			k, err = handOver(ctx, batch, out)
+			sent += k
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrConsumerDeleted), errors.Is(err, nats.ErrConnectionClosed):
+			return err
+		default: // a leader that changes: the next may answer
+			select {
+			case <-ctx.Done():
+			case <-time.After(groupRetry):
+			}
+		}
+	}
+	return nil
+}
+
+// handOver passes a batch on; sent counts what was taken.
+func handOver(ctx context.Context, batch jetstream.MessageBatch, out chan<- admin.Message) (sent int, err error) {
+	for m := range batch.Messages() {
+		meta, e := m.Metadata()
+		if e != nil {
+			return sent, e
+		}
+		line := lineOf(m, meta)
+		line.Ack, line.Deliveries = ackToken(m.Reply()), meta.NumDelivered
+		select {
+		case <-ctx.Done():
+			err = errors.Join(err, m.Nak())
+			continue
+		default:
+		}
+		select {
+		case out <- line:
+			sent++
+		case <-ctx.Done():
+			err = errors.Join(err, m.Nak())
+		}
+	}
+	return sent, errors.Join(err, batch.Error())
+}
