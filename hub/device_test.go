@@ -3,6 +3,7 @@ package hub
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -294,6 +295,42 @@ func TestDeviceInRegistry(t *testing.T) {
 	if code, body := r.get("/metrics"); code != 200 || !strings.Contains(body, `fieldpost_hub_devices{state="offline"} 1`) {
 		t.Errorf("metrics do not show it: %d", code)
 	}
+}
+
+func TestForgetDevice(t *testing.T) {
+	r := start(t, testConfig(t.TempDir()))
+	c := r.admin()
+	code := func(err error) string {
+		var p *admin.Problem
+		if errors.As(err, &p) {
+			return p.Code
+		}
+		return fmt.Sprint(err)
+	}
+	if got := code(c.Forget(t.Context(), "press-7")); got != "not_found" {
+		t.Errorf("a device that nobody knows: %s", got)
+	}
+	d := newDevice(r, "press-7")
+	d.open()
+	d.send(wire.FrameBlock, d.block("one"))
+	d.acked()
+	if got := code(c.Forget(t.Context(), "press-7")); got != "online" {
+		t.Errorf("a device that is online: %s", got)
+	}
+	d.send(wire.FrameBye, nil)
+	eventually(t, "it is forgotten", func() bool { return c.Forget(t.Context(), "press-7") == nil })
+	if _, err := c.Device(t.Context(), "press-7"); code(err) != "not_found" {
+		t.Errorf("after it was forgotten: %v", err)
+	}
+	d.open() // back again, where it was
+	if got := d.reply.Received; len(got) != 1 || got[0].Ranges.String() != "1-1" {
+		t.Errorf("received: %v", got)
+	}
+	eventually(t, "it is known again, and written down", func() bool {
+		_, err := r.open.Load().store.Last(t.Context(), "KV_fieldpost_devices", "$KV.fieldpost_devices.press-7")
+		got, e := c.Device(t.Context(), "press-7")
+		return err == nil && e == nil && got.Online
+	})
 }
 
 func TestHostileDevices(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fieldpost/fieldpost/hub/admin"
+	"github.com/fieldpost/fieldpost/hub/registry"
 )
 
 // Limits of the HTTP server.
@@ -67,6 +68,7 @@ func (h *Hub) routes() http.Handler {
 	mux.HandleFunc("GET /v1/status", h.status)
 	mux.HandleFunc("GET /v1/devices", h.devices)
 	mux.HandleFunc("GET /v1/devices/{device}", h.device)
+	mux.HandleFunc("DELETE /v1/devices/{device}", h.forgetDevice)
 	mux.HandleFunc("GET /v1/tail", h.tail)
 	mux.HandleFunc("GET /v1/messages", h.messages)
 	mux.HandleFunc("POST /v1/ack", h.ack)
@@ -202,6 +204,26 @@ func (h *Hub) device(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, d)
+}
+
+// forgetDevice removes a device from the registry. A page of another site cannot
+// send DELETE without being asked first.
+func (h *Hub) forgetDevice(w http.ResponseWriter, r *http.Request) {
+	p := h.running(w)
+	if p == nil {
+		return
+	}
+	name := r.PathValue("device")
+	switch err := p.registry.Forget(r.Context(), name); {
+	case errors.Is(err, registry.ErrUnknown):
+		problem(w, http.StatusNotFound, "not_found", fmt.Sprintf("device %q has never been heard of", name))
+	case errors.Is(err, registry.ErrOnline):
+		problem(w, http.StatusConflict, "online", fmt.Sprintf("device %q is online and would be back at once; stop its agent first", name))
+	case err != nil:
+		problem(w, http.StatusServiceUnavailable, "unavailable", err.Error())
+	default:
+		w.WriteHeader(http.StatusNoContent)
+	}
 }
 
 // listen opens the listener of http.listen.

@@ -44,7 +44,23 @@ func devicesCommand() *cobra.Command {
 		},
 	}
 	addressFlag(show)
-	c.AddCommand(list, show)
+	forget := &cobra.Command{
+		Use:   "forget DEVICE...",
+		Short: "remove devices that are offline from the list; what they have delivered stays",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return ask(c, func(ctx context.Context, a *admin.Client) error {
+				for _, device := range args {
+					if _, err := within(ctx, patience, func(ctx context.Context) (any, error) { return nil, a.Forget(ctx, device) }); err != nil {
+						return fmt.Errorf("%s: %w", device, err)
+					}
+				}
+				return nil
+			})
+		},
+	}
+	addressFlag(forget)
+	c.AddCommand(list, show, forget)
 	return c
 }
 

@@ -79,6 +79,19 @@ func (c *Client) Device(ctx context.Context, device string) (Device, error) {
 	return out, c.get(ctx, "/v1/devices/"+url.PathEscape(device), nil, &out)
 }
 
+// Forget removes a device that is offline from the registry.
+func (c *Client) Forget(ctx context.Context, device string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, c.base+"/v1/devices/"+url.PathEscape(device), nil)
+	if err != nil {
+		return err
+	}
+	body, err := c.do(c.http, req)
+	if err != nil {
+		return err
+	}
+	return body.Close()
+}
+
 func (c *Client) get(ctx context.Context, path string, query url.Values, out any) error {
 	body, err := c.open(ctx, path, query)
 	if err != nil {
@@ -108,7 +121,7 @@ func (c *Client) open(ctx context.Context, path string, query url.Values) (io.Re
 	return c.do(c.http, req)
 }
 
-// do returns the body of a 200, else the problem.
+// do returns the body of a 200 or 204, else the problem.
 func (c *Client) do(with *http.Client, req *http.Request) (io.ReadCloser, error) {
 	ctx := req.Context()
 	resp, err := with.Do(req)
@@ -119,7 +132,7 @@ func (c *Client) do(with *http.Client, req *http.Request) (io.ReadCloser, error)
 		}
 		return nil, fmt.Errorf("hub at %s does not answer: %w", c.base, err)
 	}
-	if resp.StatusCode == http.StatusOK {
+	if resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusNoContent {
 		return resp.Body, nil
 	}
 	defer resp.Body.Close()

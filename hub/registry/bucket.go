@@ -18,6 +18,7 @@ type Bucket interface {
 	Get(ctx context.Context, key string) (jetstream.KeyValueEntry, error)
 	Create(ctx context.Context, key string, value []byte, opts ...jetstream.KVCreateOpt) (uint64, error)
 	Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error)
+	Delete(ctx context.Context, key string, opts ...jetstream.KVDeleteOpt) error
 	WatchAll(ctx context.Context, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error)
 }
 
@@ -165,6 +166,37 @@ func mergeClones(mine, theirs *admin.Clones, unwritten uint64) *admin.Clones {
 		out.Last = mine.Last
 	}
 	return out
+}
+
+// Errors of Forget.
+var (
+	ErrUnknown = errors.New("registry: no such device")
+	ErrOnline  = errors.New("registry: the device is online")
+)
+
+// Forget removes a device that is offline from what is shown. What it has
+// delivered stays, and so does what the ledger has received of it: if it comes
+// back it goes on where it was.
+func (r *Registry) Forget(ctx context.Context, device string) error {
+	r.mu.Lock()
+	e := r.entries[device]
+	online := e != nil && (e.rec.Online || len(e.sessions) > 0)
+	r.mu.Unlock()
+	switch {
+	case e == nil:
+		return ErrUnknown
+	case online:
+		return ErrOnline
+	}
+	if err := r.cfg.Bucket.Delete(ctx, device); err != nil {
+		return fmt.Errorf("registry: forget %s: %w", device, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.entries[device] == e && len(e.sessions) == 0 { // it has not come back meanwhile
+		delete(r.entries, device)
+	}
+	return nil
 }
 
 // flusher writes entries that changed. Owned by Run.
