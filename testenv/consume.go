@@ -28,7 +28,7 @@ func (w *World) Settle(limit time.Duration) Counts {
 
 // jetStream connects to the hub's streams as a back end does, until closes is called.
 func (w *World) jetStream() (js jetstream.JetStream, closes func(), err error) {
-	nc, err := nats.Connect("nats://" + w.NATS)
+	nc, err := nats.Connect("nats://"+strings.Join(append([]string{w.NATS}, w.Servers...), ",nats://"), nats.MaxReconnects(-1))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -178,7 +178,12 @@ func TestEverythingFailsAtRandom(t *testing.T) {
 
 func report(t *testing.T, w *World) {
 	t.Helper()
-	c := w.Settle(120 * time.Second)
+	reportWithin(t, w, 120*time.Second)
+}
+
+func reportWithin(t *testing.T, w *World, limit time.Duration) {
+	t.Helper()
+	c := w.Settle(limit)
 	t.Logf("%v: 0 lost, 0 duplicated, 0 reordered", c)
 	if c.Acked < 100 {
 		t.Fatalf("only %d messages were acked: the run proves nothing", c.Acked)

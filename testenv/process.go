@@ -24,8 +24,8 @@ type TB interface {
 
 var _ TB = (testing.TB)(nil)
 
-// Binaries are the two programs, built once per test process.
-type Binaries struct{ Agent, Hub string }
+// Binaries are the two programs and a NATS server, built once per test process.
+type Binaries struct{ Agent, Hub, Node string }
 
 // builtIn is the folder that built has made; empty if it was not called.
 var builtIn string
@@ -36,12 +36,12 @@ var built = sync.OnceValues(func() (Binaries, error) {
 		return Binaries{}, err
 	}
 	builtIn = dir
-	cmd := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "github.com/fieldpost/fieldpost/cmd/...")
+	cmd := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "github.com/fieldpost/fieldpost/cmd/...", "github.com/fieldpost/fieldpost/testenv/natsnode")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return Binaries{}, fmt.Errorf("go build: %w\n%s", err, out)
 	}
-	return Binaries{filepath.Join(dir, "fieldpost-agent"), filepath.Join(dir, "fieldpost-hub")}, nil
+	return Binaries{filepath.Join(dir, "fieldpost-agent"), filepath.Join(dir, "fieldpost-hub"), filepath.Join(dir, "natsnode")}, nil
 })
 
 // prebuilt takes the place of what Build would make.
@@ -50,7 +50,7 @@ var prebuilt Binaries
 // UseBinaries makes every world run these; call it before the first.
 func UseBinaries(b Binaries) { prebuilt = b }
 
-// Build returns the programs of this tree.
+// Build returns the programs of this tree; Node is empty after UseBinaries.
 func Build(tb TB) Binaries {
 	tb.Helper()
 	if prebuilt != (Binaries{}) {

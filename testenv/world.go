@@ -19,8 +19,9 @@ type World struct {
 	TB       TB
 	Dir      string
 	Hub      *Process
-	NATS     string // host:port of the hub's NATS listener
-	HTTP     string // host:port of the hub's HTTP listener
+	NATS     string   // host:port of the hub's NATS listener
+	Servers  []string // of a cluster, that agents know beside NATS
+	HTTP     string   // host:port of the hub's HTTP listener
 	HubDir   string
 	Agents   []*Agent
 	Binaries Binaries
@@ -148,7 +149,8 @@ func (w *World) prepare(name, dir, device, agentYAML string) *Agent {
 		return (&net.Dialer{}).DialContext(ctx, "unix", a.Socket)
 	}}}
 	w.TB.Cleanup(a.http.CloseIdleConnections)
-	cfg := w.write(name+".yaml", fmt.Sprintf("device: %s\ndata_dir: %q\nsocket: {path: %q}\nhub: {urls: [\"nats://%s\"]}\n%s", device, a.Dir, a.Socket, link.Addr(), agentYAML))
+	cfg := w.write(name+".yaml", fmt.Sprintf("device: %s\ndata_dir: %q\nsocket: {path: %q}\nhub: {urls: [\"nats://%s\"]}\n%s", device, a.Dir, a.Socket,
+		strings.Join(append([]string{link.Addr()}, w.Servers...), `","nats://`), agentYAML))
 	a.Process = NewProcess(w.TB, name, filepath.Join(w.Dir, name+".log"), w.Binaries.Agent, "run", "-c", cfg)
 	w.Agents = append(w.Agents, a)
 	return a
