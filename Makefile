@@ -13,7 +13,7 @@ VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo de
 LDFLAGS   := -X main.version=$(VERSION)
 RACE      := $(shell command -v gcc cc clang 2>/dev/null | head -1)
 
-.PHONY: help build test test-arm check bench bench-wire bench-link demo dist clean
+.PHONY: help build test test-arm check bench bench-wire bench-link demo demo-cluster dist clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,10 @@ bench-link: ## share of slow and fast links that is used, an urgent message's de
 
 demo: build ## a hub and two agents here, real readings, a cut link, a kill -9: under a minute
 	go run ./testenv/demo
+
+demo-cluster: build ## two hubs on three NATS servers here, killed and restarted in turn
+	go build -o .cache/natsnode ./testenv/natsnode
+	go run ./testenv/demo -cluster .cache/natsnode
 
 dist: ## archives for every platform and their checksums into dist/
 	@rm -rf dist && mkdir -p dist

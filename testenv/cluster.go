@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -48,9 +49,36 @@ func (c *Cluster) Wait(i int) {
 	Eventually(c.tb, 90*time.Second, c.names[i]+" is healthy", func() error { return ok(http.Get("http://" + c.health[i] + "/healthz")) })
 }
 
+// NewClusterWorld is hub instances on a cluster of three NATS servers, and agents
+// that know all three. The world's own hub is the last of them.
+func NewClusterWorld(tb TB, instances int) (w *World, c *Cluster, hubs []*Process) {
+	tb.Helper()
+	w = &World{TB: tb, Dir: shortDir(tb), Binaries: Build(tb), History: NewHistory()}
+	c = NewCluster(tb, w.Dir)
+	w.NATS, w.Servers = c.Addrs[0], c.Addrs[1:]
+	for i := range instances {
+		name, http := fmt.Sprint("hub-", i), freeAddr(tb)
+		cfg := w.write(name+".yaml", fmt.Sprintf("data_dir: %q\nnats: {urls: [\"nats://%s\"], max_store: 1GiB, replicas: 3}\nhttp: {listen: %q}\n",
+			filepath.Join(w.Dir, name), strings.Join(c.Addrs, `","nats://`), http))
+		hubs = append(hubs, NewProcess(tb, name, filepath.Join(w.Dir, name+".log"), w.Binaries.Hub, "run", "-c", cfg))
+		w.Hub, w.HTTP = hubs[i], http
+		w.StartHub()
+	}
+	return w, c, hubs
+}
+
 // Leader is the server that leads a stream.
-func (c *Cluster) Leader(js jetstream.JetStream, stream string) (node int) {
+func (c *Cluster) Leader(stream string) (node int) {
 	c.tb.Helper()
+	nc, err := nats.Connect("nats://"+strings.Join(c.Addrs, ",nats://"), nats.MaxReconnects(-1))
+	if err != nil {
+		c.tb.Fatalf("%v", err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		c.tb.Fatalf("%v", err)
+	}
 	node = -1
 	Eventually(c.tb, 60*time.Second, stream+" has a leader", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

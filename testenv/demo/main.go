@@ -4,7 +4,10 @@
 // acknowledged arrived exactly once and in order. Under a minute; the exit code
 // tells.
 //
-// Reading order: main.go (the story), readings.go (what is published),
+// `make demo-cluster` runs the same with two hubs on a cluster of three NATS
+// servers, of which some are killed.
+//
+// Reading order: main.go (the story), cluster.go (the other), readings.go (what is published),
 // publisher.go (how), watch.go and screen.go (what is shown), scratch.go (a world
 // outside a test).
 package main
@@ -28,6 +31,7 @@ func main() { os.Exit(run()) }
 
 func run() (code int) {
 	bin := flag.String("bin", "bin", "folder of the programs")
+	node := flag.String("cluster", "", "program of a NATS server: show a cluster of three of them instead")
 	p := pace{}
 	flag.DurationVar(&p.calm, "calm", 5*time.Second, "how long all is well at first")
 	flag.DurationVar(&p.cut, "cut", 6*time.Second, "how long the link is cut")
@@ -41,20 +45,24 @@ func run() (code int) {
 			code = 1
 		}
 	}()
-	if err := programs(*bin); err != nil {
+	if err := programs(*bin, *node); err != nil {
 		s.Fatalf("%v; make build first", err)
 	}
-	story(s, p)
+	if *node != "" {
+		clusterStory(s, p)
+	} else {
+		story(s, p)
+	}
 	return 0
 }
 
 // programs makes the world run what `make build` has built.
-func programs(bin string) error {
+func programs(bin, node string) error {
 	dir, err := filepath.Abs(bin)
 	if err != nil {
 		return err
 	}
-	b := testenv.Binaries{Agent: filepath.Join(dir, "fieldpost-agent"), Hub: filepath.Join(dir, "fieldpost-hub")}
+	b := testenv.Binaries{Agent: filepath.Join(dir, "fieldpost-agent"), Hub: filepath.Join(dir, "fieldpost-hub"), Node: node}
 	for _, name := range []string{b.Agent, b.Hub} {
 		if _, err := os.Stat(name); err != nil {
 			return err
