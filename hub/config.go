@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fieldpost/fieldpost/hub/webhook"
 )
 
 // Config is hub.yaml as a struct. The zero value of every field is the default
@@ -17,7 +19,7 @@ type Config struct {
 	Routes   []Route // one: everything to EDGE
 	Dead     Dead
 	Commands Commands
-	Webhooks []any // none
+	Webhooks []webhook.Hook // none; Stream: the first route's
 	HTTP     HTTP
 
 	// Version is what status, metrics and log say of the program; "dev".
@@ -140,6 +142,11 @@ func (c Config) withDefaults() Config {
 	}
 	for i := range c.Routes {
 		c.Routes[i].defaults()
+	}
+	c.Webhooks = slices.Clone(c.Webhooks)
+	for i := range c.Webhooks {
+		or(&c.Webhooks[i].Stream, c.Routes[0].Stream)
+		c.Webhooks[i] = c.Webhooks[i].WithDefaults()
 	}
 	return c
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fieldpost/fieldpost/hub/webhook"
 )
 
 // keys lists the keys that Validate names, sorted.
@@ -59,6 +61,7 @@ func TestDefaultsShareNothing(t *testing.T) {
 func TestValidateNamesTheKey(t *testing.T) {
 	no := false
 	route := func(r Route) func(*Config) { return func(c *Config) { c.Routes = []Route{{Stream: "OK"}, r} } }
+	hook := func(h webhook.Hook) func(*Config) { return func(c *Config) { c.Webhooks = []webhook.Hook{h} } }
 	tests := []struct {
 		change func(*Config)
 		want   string // keys
@@ -99,7 +102,16 @@ func TestValidateNamesTheKey(t *testing.T) {
 		{route(Route{Stream: "B", Discard: "none", Compression: "zip", MaxAge: 1, MaxBytes: Size{Bytes: 1 << 20}}), "routes[1].compression routes[1].discard routes[1].max_age", ""},
 		{route(Route{Stream: "B", Unpack: &no, MaxBytes: Size{Bytes: 1 << 20}}), "routes[1].unpack: false", "not available"},
 		{func(c *Config) { c.Commands.TTL = time.Hour }, "commands", "not available"},
-		{func(c *Config) { c.Webhooks = []any{"x"} }, "webhooks", "not available"},
+		{hook(webhook.Hook{Name: "a", URL: "https://x/y"}), "", ""},
+		{hook(webhook.Hook{Name: "a b", URL: "ftp://x"}), "webhooks[0].name webhooks[0].url", "https://"},
+		{hook(webhook.Hook{Name: "a", URL: "http://x", Batch: 5000, Wait: time.Hour, Timeout: 1, MaxDeliver: -1}),
+			"webhooks[0].batch webhooks[0].max_deliver webhooks[0].timeout webhooks[0].wait", ""},
+		{hook(webhook.Hook{Name: "a", URL: "http://x", Stream: "NONE"}), "webhooks[0].stream", "not the stream of a route"},
+		{hook(webhook.Hook{Name: "a", URL: "http://x", Filter: "alarm.>"}), "webhooks[0].filter", "begin with edge."},
+		{hook(webhook.Hook{Name: "a", URL: "http://x", Filter: "edge.>.x"}), "webhooks[0].filter", ""},
+		{func(c *Config) {
+			c.Webhooks = []webhook.Hook{{Name: "a", URL: "http://x"}, {Name: "a", URL: "http://y"}}
+		}, "webhooks[1].name", "taken by webhooks[0]"},
 		{func(c *Config) { c.HTTP = HTTP{TLS: HTTPTLS{Cert: "x"}, TokenFile: "y", MetricsOpen: true} }, "http.metrics_open http.tls http.token_file", "not available"},
 	}
 	for i, tt := range tests {

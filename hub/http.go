@@ -172,6 +172,13 @@ func (h *Hub) status(w http.ResponseWriter, r *http.Request) {
 	for i, route := range h.cfg.Routes {
 		out.Routes = append(out.Routes, admin.Route{Match: route.Match, Stream: route.Stream, Prefix: route.Prefix, Lag: seen.lag[i]})
 	}
+	for i, err := range p.webhooks.Status() {
+		hook := admin.Webhook{Name: h.cfg.Webhooks[i].Name, URL: h.cfg.Webhooks[i].Place(), Stream: h.cfg.Webhooks[i].Stream}
+		if err != nil {
+			hook.Error = err.Error()
+		}
+		out.Webhooks = append(out.Webhooks, hook)
+	}
 	writeJSON(w, out)
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/fieldpost/fieldpost/hub/registry"
 	"github.com/fieldpost/fieldpost/hub/store"
 	"github.com/fieldpost/fieldpost/hub/unpack"
+	"github.com/fieldpost/fieldpost/hub/webhook"
 )
 
 // Hub is one hub instance.
@@ -157,6 +158,7 @@ type parts struct {
 	js       jetstream.JetStream
 	registry *registry.Registry
 	unpack   *unpack.Unpacker
+	webhooks *webhook.Runner
 	frames   *nats.Conn // of ingest
 	ingest   *ingest.Ingest
 	monitor  *monitor
@@ -213,6 +215,13 @@ func (p *parts) openWork(ctx context.Context) (err error) {
 		OnMessages: func(stream string, n int) { m.unpacked[stream].Add(n) },
 		OnDead:     func(reason string) { m.dead(reason).Inc() },
 		Fault:      cfg.Fault, Log: cfg.Log, Now: cfg.Now,
+	})
+	if err != nil {
+		return err
+	}
+	p.webhooks, err = webhook.New(webhook.Config{
+		JetStream: p.js, Hooks: cfg.Webhooks, Log: cfg.Log, Now: cfg.Now,
+		OnSent: func(hook, result string, n int) { m.webhook(hook, result).Add(n) },
 	})
 	if err != nil {
 		return err
@@ -289,6 +298,7 @@ func (p *parts) stages() []stage {
 	return []stage{
 		{name: "ingest", run: p.takeBlocks},
 		{name: "unpack", run: p.unpack.Run, again: true},
+		{name: "webhooks", run: p.webhooks.Run},
 		{name: "registry", run: p.registry.Run, again: true},
 		{name: "monitor", run: p.monitor.run, again: true},
 		{name: "store", run: p.watchStore},

@@ -43,19 +43,9 @@ func lineForm(r *http.Request) (o lineOptions, err error) {
 	return o, nil
 }
 
-// lineOf is a stored message as clients see it: without what is JetStream's own.
+// lineOf is a stored message as clients see it.
 func lineOf(m jetstream.Msg, meta *jetstream.MsgMetadata) admin.Message {
-	line := admin.Message{Subject: m.Subject(), Seq: meta.Sequence.Stream, Time: meta.Timestamp.UTC(), Payload: m.Data()}
-	for key, values := range m.Headers() {
-		if strings.HasPrefix(key, "Nats-") {
-			continue
-		}
-		if line.Headers == nil {
-			line.Headers = map[string][]string{}
-		}
-		line.Headers[key] = values
-	}
-	return line
+	return admin.NewMessage(m.Subject(), m.Headers(), m.Data(), meta.Sequence.Stream, meta.Timestamp)
 }
 
 // sendLines writes messages until there are no more, the client is gone or takes

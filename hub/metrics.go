@@ -64,6 +64,11 @@ func newMetrics(cfg Config) *hubMetrics {
 		m.dead(r.String())
 	}
 	m.dead("poison")
+	for _, h := range cfg.Webhooks {
+		for _, result := range []string{"delivered", "refused", "failed"} {
+			m.webhook(h.Name, result)
+		}
+	}
 	streams := []string{store.Blocks, store.Dead}
 	for i, r := range cfg.Routes {
 		streams = append(streams, r.Stream)
@@ -107,6 +112,10 @@ func (m *hubMetrics) rejected(reason string) *metrics.Counter {
 
 func (m *hubMetrics) dead(reason string) *metrics.Counter {
 	return m.set.GetOrCreateCounter(fmt.Sprintf("fieldpost_hub_dead_total{reason=%q}", reason))
+}
+
+func (m *hubMetrics) webhook(name, result string) *metrics.Counter {
+	return m.set.GetOrCreateCounter(fmt.Sprintf("fieldpost_hub_webhook_messages_total{webhook=%q,result=%q}", name, result))
 }
 
 // ingestHooks counts what ingest reports; closed is passed on.

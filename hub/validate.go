@@ -6,6 +6,7 @@ import (
 	"net"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,6 +44,7 @@ func (c Config) Validate() error {
 	c.checkListeners(&p)
 	c.checkStore(&p)
 	c.checkRoutes(&p)
+	c.checkWebhooks(&p)
 	c.checkLater(&p)
 	return errors.Join(p...)
 }
@@ -157,6 +159,28 @@ func (c *Config) checkRoutes(p *problems) {
 	}
 }
 
+func (c *Config) checkWebhooks(p *problems) {
+	names := map[string]int{}
+	for i, h := range c.Webhooks {
+		key := func(k string) string { return fmt.Sprintf("webhooks[%d].%s", i, k) }
+		h.Check(func(k, problem string) { p.add(key(k), "%s", problem) })
+		if j, twice := names[h.Name]; twice {
+			p.add(key("name"), "%s is taken by webhooks[%d]", h.Name, j)
+		}
+		names[h.Name] = i
+		at := slices.IndexFunc(c.Routes, func(r Route) bool { return r.Stream == h.Stream && *r.Unpack })
+		if at < 0 {
+			p.add(key("stream"), "%s is not the stream of a route that is unpacked", h.Stream)
+		} else if h.Filter != "" && h.Filter != ">" {
+			if err := checkFilter(h.Filter); err != nil {
+				p.add(key("filter"), "%v", err)
+			} else if !within(h.Filter, c.Routes[at].Prefix) {
+				p.add(key("filter"), "%s: subjects in %s begin with %s., such as %[3]s.*.alarm.>", h.Filter, h.Stream, c.Routes[at].Prefix)
+			}
+		}
+	}
+}
+
 func checkPrefix(p *problems, key, prefix string, taken map[string]int) {
 	if err := wire.CheckSubject(prefix); err != nil {
 		p.add(key, "%v", err)
@@ -196,9 +220,6 @@ func (c *Config) checkLater(p *problems) {
 	def := Config{}.withDefaults()
 	if c.Commands != def.Commands {
 		p.later("commands", "remove the section")
-	}
-	if len(c.Webhooks) > 0 {
-		p.later("webhooks", "remove the section")
 	}
 	for i, r := range c.Routes {
 		if !*r.Unpack {

@@ -6,6 +6,7 @@ import (
 	"github.com/fieldpost/fieldpost/cmd/internal/cli"
 	"github.com/fieldpost/fieldpost/cmd/internal/conf"
 	"github.com/fieldpost/fieldpost/hub"
+	"github.com/fieldpost/fieldpost/hub/webhook"
 )
 
 func configuration() cli.Config {
@@ -47,12 +48,17 @@ func toHub(f *conf.Hub) hub.Config {
 			TTL: time.Duration(f.Commands.TTL), AckWait: time.Duration(f.Commands.AckWait), MaxDeliver: f.Commands.MaxDeliver,
 			MaxPending: f.Commands.MaxPending, MaxBytes: size(f.Commands.MaxBytes),
 		},
-		Webhooks: make([]any, len(f.Webhooks)),
 		HTTP: hub.HTTP{
 			Listen: f.HTTP.Listen, TLS: hub.HTTPTLS{Cert: f.HTTP.TLS.Cert, Key: f.HTTP.TLS.Key},
 			TokenFile: f.HTTP.TokenFile, MetricsOpen: f.HTTP.MetricsOpen,
 		},
 		Version: cli.Version(version),
+	}
+	for _, w := range f.Webhooks {
+		cfg.Webhooks = append(cfg.Webhooks, webhook.Hook{
+			Name: w.Name, URL: w.URL, Stream: w.Stream, Filter: w.Filter, SecretFile: w.SecretFile,
+			Batch: w.Batch, Wait: time.Duration(w.Wait), Timeout: time.Duration(w.Timeout), MaxDeliver: w.MaxDeliver,
+		})
 	}
 	for _, r := range f.Routes {
 		unpack := r.Unpack

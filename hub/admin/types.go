@@ -10,6 +10,7 @@ package admin
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -29,6 +30,15 @@ type Status struct {
 	Routes   []Route       `json:"routes"`
 	Devices  DeviceNumbers `json:"devices"`
 	Ledger   Ledger        `json:"ledger"`
+	Webhooks []Webhook     `json:"webhooks,omitempty"`
+}
+
+// Webhook is one webhook.
+type Webhook struct {
+	Name   string `json:"name"`
+	URL    string `json:"url"` // without what may be secret
+	Stream string `json:"stream"`
+	Error  string `json:"error,omitempty"` // why it does not get on
 }
 
 // Stream is one stream's fill.
@@ -122,6 +132,22 @@ type Ack struct {
 	Action string   `json:"action,omitempty"` // ack (default), nak, term or progress
 	Delay  string   `json:"delay,omitempty"`  // of nak: a duration such as 10s
 	Reason string   `json:"reason,omitempty"` // of term
+}
+
+// NewMessage is a stored message as clients see it: without the headers that are
+// JetStream's own.
+func NewMessage(subject string, headers map[string][]string, payload []byte, seq uint64, stored time.Time) Message {
+	m := Message{Subject: subject, Seq: seq, Time: stored.UTC(), Payload: payload}
+	for key, values := range headers {
+		if strings.HasPrefix(key, "Nats-") {
+			continue
+		}
+		if m.Headers == nil {
+			m.Headers = map[string][]string{}
+		}
+		m.Headers[key] = values
+	}
+	return m
 }
 
 type messageJSON struct {

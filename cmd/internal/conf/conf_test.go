@@ -51,7 +51,7 @@ func TestDefaultsAreTheContract(t *testing.T) {
 		Dead:   Dead{Duration(720 * time.Hour), Share{Percent: 10}},
 		Commands: Commands{Duration(24 * time.Hour), Duration(30 * time.Second), 10, 1000,
 			Share{Percent: 5}},
-		Webhooks: []string{}, HTTP: HTTP{Listen: "127.0.0.1:8420"}, Log: Log{"info", "auto"},
+		Webhooks: []Webhook{}, HTTP: HTTP{Listen: "127.0.0.1:8420"}, Log: Log{"info", "auto"},
 	}
 	if !reflect.DeepEqual(*h, wantHub) {
 		t.Errorf("hub defaults\n got %+v\nwant %+v", *h, wantHub)

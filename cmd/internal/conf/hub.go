@@ -12,16 +12,16 @@ var HubExample []byte
 
 // Hub is hub.yaml. The comments beside the keys are in the example.
 type Hub struct {
-	DataDir  string   `yaml:"data_dir"`
-	NATS     NATS     `yaml:"nats"`
-	Auth     Auth     `yaml:"auth"`
-	Blocks   Blocks   `yaml:"blocks"`
-	Routes   []Route  `yaml:"routes"`
-	Dead     Dead     `yaml:"dead"`
-	Commands Commands `yaml:"commands"`
-	Webhooks []string `yaml:"webhooks"`
-	HTTP     HTTP     `yaml:"http"`
-	Log      Log      `yaml:"log"`
+	DataDir  string    `yaml:"data_dir"`
+	NATS     NATS      `yaml:"nats"`
+	Auth     Auth      `yaml:"auth"`
+	Blocks   Blocks    `yaml:"blocks"`
+	Routes   []Route   `yaml:"routes"`
+	Dead     Dead      `yaml:"dead"`
+	Commands Commands  `yaml:"commands"`
+	Webhooks []Webhook `yaml:"webhooks"`
+	HTTP     HTTP      `yaml:"http"`
+	Log      Log       `yaml:"log"`
 }
 
 // NATS is the embedded server or the cluster that takes its place.
@@ -89,6 +89,20 @@ type Commands struct {
 	MaxDeliver int      `yaml:"max_deliver"`
 	MaxPending int      `yaml:"max_pending"`
 	MaxBytes   Share    `yaml:"max_bytes"`
+}
+
+// Webhook is a URL that is sent a stream's messages. Zero values are the hub's
+// defaults.
+type Webhook struct {
+	Name       string   `yaml:"name"`
+	URL        string   `yaml:"url" secret:"url"`
+	Stream     string   `yaml:"stream"`
+	Filter     string   `yaml:"filter"`
+	SecretFile string   `yaml:"secret_file"`
+	Batch      int      `yaml:"batch"`
+	Wait       Duration `yaml:"wait"`
+	Timeout    Duration `yaml:"timeout"`
+	MaxDeliver int      `yaml:"max_deliver"`
 }
 
 // HTTP is the API.

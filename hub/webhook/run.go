@@ -1,0 +1,214 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/fieldpost/fieldpost/hub/admin"
+)
+
+const (
+	retryFirst = time.Second
+	retryMost  = 5 * time.Minute
+	fetchRetry = time.Second // between attempts at the stream
+)
+
+// Config configures a Runner.
+type Config struct {
+	JetStream jetstream.JetStream
+	Hooks     []Hook // checked, with defaults
+	// OnSent counts messages by result: delivered, refused or failed.
+	OnSent func(hook, result string, n int)
+	Log    *slog.Logger
+	Now    func() time.Time
+}
+
+// Runner sends what its webhooks want.
+type Runner struct {
+	workers []*worker
+	client  *http.Client
+}
+
+// worker is one webhook.
+type worker struct {
+	cfg    Config
+	hook   Hook
+	secret []byte
+	client *http.Client
+	wait   time.Duration // after the next failure; owned by run
+
+	mu  sync.Mutex
+	err error // why it does not get on; guarded by mu
+}
+
+// New reads the secrets. Nothing is sent before Run.
+func New(cfg Config) (*Runner, error) {
+	r := &Runner{client: &http.Client{
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute},
+		// A redirect is an answer, and not one that the messages may follow.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+	for _, h := range cfg.Hooks {
+		secret, err := h.secret()
+		if err != nil {
+			return nil, err
+		}
+		r.workers = append(r.workers, &worker{cfg: cfg, hook: h, secret: secret, client: r.client, wait: retryFirst})
+	}
+	return r, nil
+}
+
+// Run sends until ctx ends; it returns nil then.
+func (r *Runner) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for _, w := range r.workers {
+		wg.Go(func() { w.run(ctx) })
+	}
+	wg.Wait()
+	<-ctx.Done() // also without any webhook
+	r.client.CloseIdleConnections()
+	return nil
+}
+
+// Status says of each webhook, in the order of the configuration, why it does not
+// get on; nil if it does.
+func (r *Runner) Status() (out []error) {
+	for _, w := range r.workers {
+		w.mu.Lock()
+		out = append(out, w.err)
+		w.mu.Unlock()
+	}
+	return out
+}
+
+func (w *worker) now() time.Time { return w.cfg.Now() }
+
+// set logs transitions.
+func (w *worker) set(err error) {
+	w.mu.Lock()
+	was := w.err
+	w.err = err
+	w.mu.Unlock()
+	switch {
+	case err != nil && was == nil:
+		w.cfg.Log.Warn("webhook does not get on; it is tried again", "webhook", w.hook.Name, "url", w.hook.Place(), "err", err)
+	case err == nil && was != nil:
+		w.cfg.Log.Info("webhook gets on again", "webhook", w.hook.Name)
+	}
+}
+
+func (w *worker) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		consumer, err := w.cfg.JetStream.CreateOrUpdateConsumer(ctx, w.hook.Stream, w.hook.consumer())
+		for err == nil && ctx.Err() == nil {
+			var batch []delivery
+			if batch, err = w.collect(ctx, consumer); err == nil && len(batch) > 0 {
+				w.deliver(ctx, batch)
+			}
+		}
+		if ctx.Err() == nil {
+			w.set(fmt.Errorf("stream %s: %w", w.hook.Stream, err))
+			sleep(ctx, fetchRetry)
+		}
+	}
+}
+
+// collect waits for messages, at most a batch of them.
+func (w *worker) collect(ctx context.Context, consumer jetstream.Consumer) (out []delivery, err error) {
+	fetched, err := consumer.Fetch(w.hook.Batch, jetstream.FetchMaxWait(w.hook.Wait))
+	if err != nil {
+		return nil, err
+	}
+	total := 0
+	for m := range fetched.Messages() {
+		meta, err := m.Metadata()
+		if err != nil {
+			return nil, fmt.Errorf("metadata: %w", err)
+		}
+		d := delivery{msg: m, line: admin.NewMessage(m.Subject(), m.Headers(), m.Data(), meta.Sequence.Stream, meta.Timestamp), size: len(m.Data())}
+		d.line.Deliveries = meta.NumDelivered
+		if total += d.size; ctx.Err() != nil || total > maxBody && len(out) > 0 {
+			if err := m.Nak(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		out = append(out, d)
+	}
+	if err := fetched.Error(); err != nil && len(out) == 0 {
+		return nil, err
+	}
+	return out, nil
+}
+
+// deliver settles every message of a batch: as delivered, as refused, or to come
+// again when the backoff is over. It reports whether the other side has answered
+// for good.
+func (w *worker) deliver(ctx context.Context, batch []delivery) bool {
+	after, err := w.post(ctx, batch)
+	switch {
+	case err == nil:
+		w.settled(batch, "delivered", func(d delivery) error { return d.msg.DoubleAck(ctx) })
+		w.wait = retryFirst
+		w.set(nil)
+		return true
+	case isRefused(err) && len(batch) > 1:
+		w.oneByOne(ctx, batch)
+		return true
+	case isRefused(err):
+		reason := fmt.Sprintf("webhook %s: %v", w.hook.Name, err)
+		w.settled(batch, "refused", func(d delivery) error { return d.msg.TermWithReason(reason) })
+		w.cfg.Log.Warn("webhook refuses a message", "webhook", w.hook.Name, "seq", batch[0].line.Seq, "answer", err)
+		return true
+	case ctx.Err() != nil: // stopping: others may take it at once
+		w.settled(batch, "failed", func(d delivery) error { return d.msg.Nak() })
+		return false
+	}
+	w.set(err)
+	wait := max(w.wait/2+rand.N(w.wait/2), after)
+	w.wait = min(2*w.wait, retryMost)
+	w.settled(batch, "failed", func(d delivery) error { return d.msg.NakWithDelay(wait) })
+	sleep(ctx, wait)
+	return false
+}
+
+// oneByOne finds the messages for which a batch was refused.
+func (w *worker) oneByOne(ctx context.Context, batch []delivery) {
+	for i := range batch {
+		for _, d := range batch[i:] {
+			if err := d.msg.InProgress(); err != nil { // it may come twice
+				w.cfg.Log.Debug("a message of a webhook waits unknown to JetStream", "webhook", w.hook.Name, "seq", d.line.Seq, "err", err)
+			}
+		}
+		if !w.deliver(ctx, batch[i:i+1]) { // the other side is down: the rest waits as well
+			w.settled(batch[i+1:], "failed", func(d delivery) error { return d.msg.Nak() })
+			return
+		}
+	}
+}
+
+// settled tells JetStream what became of messages. What it does not learn comes
+// again after the ack wait.
+func (w *worker) settled(batch []delivery, result string, tell func(delivery) error) {
+	w.cfg.OnSent(w.hook.Name, result, len(batch))
+	for _, d := range batch {
+		if err := tell(d); err != nil && !errors.Is(err, context.Canceled) {
+			w.cfg.Log.Debug("a message of a webhook was not settled and comes again", "webhook", w.hook.Name, "seq", d.line.Seq, "err", err)
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
