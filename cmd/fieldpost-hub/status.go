@@ -46,6 +46,13 @@ func writeStatus(w io.Writer, s admin.Status, now time.Time) {
 	for _, r := range s.Routes {
 		fmt.Fprintf(w, "route    %s to %s as %s.<device>.<subject>, %s blocks behind\n", r.Match, r.Stream, r.Prefix, cli.Count(r.Lag))
 	}
+	for _, h := range s.Webhooks {
+		state := "gets on"
+		if h.Error != "" {
+			state = "WAITS: " + cli.Visible(h.Error)
+		}
+		fmt.Fprintf(w, "webhook  %s: %s to %s %s\n", h.Name, h.Stream, cli.Visible(h.URL), state)
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "\nSTREAM\tMESSAGES\tBYTES\tOF")
 	for _, st := range s.Streams {

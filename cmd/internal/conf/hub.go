@@ -3,6 +3,7 @@ package conf
 import (
 	_ "embed" // the example
 	"strings"
+	"time"
 )
 
 // HubExample is the commented example; it is also where the defaults come from.
@@ -103,6 +104,21 @@ type Webhook struct {
 	Wait       Duration `yaml:"wait"`
 	Timeout    Duration `yaml:"timeout"`
 	MaxDeliver int      `yaml:"max_deliver"`
+}
+
+func (w *Webhook) inherit(any) {}
+
+// complete gives a webhook that names only some keys the defaults of the others.
+func (w *Webhook) complete() {
+	if w.Batch == 0 {
+		w.Batch = 100
+	}
+	if w.Wait == 0 {
+		w.Wait = Duration(time.Second)
+	}
+	if w.Timeout == 0 {
+		w.Timeout = Duration(10 * time.Second)
+	}
 }
 
 // HTTP is the API.
