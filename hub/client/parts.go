@@ -1,0 +1,88 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Limits of what is put together. A hub writes parts of 512 KiB and no message
+// above 8 MiB.
+const (
+	maxParts = 64
+	maxWhole = 20 << 20 // bytes
+)
+
+// errParts means that the others of a message's parts cannot be had any more.
+var errParts = errors.New("its other parts are not in the stream")
+
+// parsePart reads "<i>/<n>".
+func parsePart(v string) (i, n int, err error) {
+	a, b, _ := strings.Cut(v, "/")
+	i, err1 := strconv.Atoi(a)
+	n, err2 := strconv.Atoi(b)
+	if err1 != nil || err2 != nil || i < 1 || i > n || n > maxParts {
+		return 0, 0, fmt.Errorf("%.32q is not <i>/<n> of at most %d", v, maxParts)
+	}
+	return i, n, nil
+}
+
+// join puts together what the stream holds in n messages that follow each other,
+// of which the last is at hand, at seq. The parts of one message may be handed to
+// different processes of a group; so the last one alone is handled, and the
+// others are read from the stream. same reports whether a part belongs to it.
+func join(ctx context.Context, s jetstream.Stream, seq uint64, n int, last []byte, same func(m *jetstream.RawStreamMsg, i int) bool) ([]byte, error) {
+	if uint64(n) > seq {
+		return nil, fmt.Errorf("%w: part %d at sequence %d", errParts, n, seq)
+	}
+	size := len(last)
+	parts := make([][]byte, n)
+	parts[n-1] = last
+	for i := range n - 1 {
+		at := seq - uint64(n-1-i)
+		m, err := s.GetMsg(ctx, at)
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+			return nil, fmt.Errorf("%w: part %d of %d, at sequence %d, is gone", errParts, i+1, n, at)
+		case err != nil:
+			return nil, fmt.Errorf("hub/client: read sequence %d: %w", at, err)
+		case !same(m, i+1):
+			return nil, fmt.Errorf("%w: at sequence %d is another message than part %d of %d", errParts, at, i+1, n)
+		}
+		if size += len(m.Data); size > maxWhole {
+			return nil, fmt.Errorf("%w: they have more than %d bytes", errParts, maxWhole)
+		}
+		parts[i] = m.Data
+	}
+	whole := make([]byte, 0, size)
+	for _, p := range parts {
+		whole = append(whole, p...)
+	}
+	return whole, nil
+}
+
+// whole returns the payload of a message of a route's stream, of which the last
+// part is at hand; ok is false for the other parts, which are not handled.
+func whole(ctx context.Context, s jetstream.Stream, seq uint64, subject string, h nats.Header, data []byte) (_ []byte, ok bool, err error) {
+	v := h.Get(hdrPart)
+	if v == "" {
+		return data, true, nil
+	}
+	i, n, err := parsePart(v)
+	if err != nil {
+		return nil, true, fmt.Errorf("%w: header %s: %w", errParts, hdrPart, err)
+	}
+	if i < n {
+		return nil, false, nil
+	}
+	data, err = join(ctx, s, seq, n, data, func(m *jetstream.RawStreamMsg, i int) bool {
+		return m.Subject == subject && m.Header.Get(hdrPart) == strconv.Itoa(i)+"/"+strconv.Itoa(n) &&
+			m.Header.Get(hdrEpoch) == h.Get(hdrEpoch) && m.Header.Get(hdrSeq) == h.Get(hdrSeq) && m.Header.Get(hdrLane) == h.Get(hdrLane)
+	})
+	return data, true, err
+}
