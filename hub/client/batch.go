@@ -157,7 +157,8 @@ func (c *Client) ConsumeBatch(ctx context.Context, cfg BatchConfig, handler Batc
 		}
 		return err
 	}
-	r := &reader{c: c, cfg: cfg, handler: handler, stream: stream, fence: fence{stream: stream}}
+	r := &reader{c: c, cfg: cfg, handler: handler, get: c.source(blocksStream)}
+	r.fence.get = r.get
 	r.loss.stream, r.loss.cons, r.loss.every, r.loss.tell = stream, cons, len(g.filters) == 0, r.lost
 	if err := r.loss.start(ctx); err != nil {
 		return err
@@ -182,7 +183,7 @@ type reader struct {
 	c       *Client
 	cfg     BatchConfig
 	handler BatchHandler
-	stream  jetstream.Stream
+	get     source
 	fence   fence
 	dec     decoders
 	loss    losses
@@ -226,7 +227,7 @@ func (r *reader) handle(ctx context.Context, h *held) error {
 	if err := r.fence.pass(ctx, h.seq); err != nil {
 		return fmt.Errorf("%w: %w", errLater, err)
 	}
-	data, ok, err := wholeBlock(ctx, r.stream, h.seq, msg.Subject(), hdr, msg.Data())
+	data, ok, err := wholeBlock(ctx, r.get, h.seq, msg.Subject(), hdr, msg.Data())
 	if err == nil && !ok {
 		return nil
 	}

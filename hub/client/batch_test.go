@@ -127,12 +127,15 @@ func TestConsumeBatchShowsWhatMatches(t *testing.T) {
 			_, err := l.js.Consumer(t.Context(), "BLOCKS", name)
 			return err
 		})
+		var all []string
+		for range test.want {
+			all = append(all, receive(t, "a block of "+name, got))
+		}
 		l.settled("BLOCKS", name)
 		if err := r.stop(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		close(got)
-		var all []string
 		for s := range got {
 			all = append(all, s)
 		}

@@ -57,7 +57,7 @@ func (d *decoders) put(x *decoder) {
 // handed messages of an atomic batch while the server still stores and syncs
 // that; a read of the stream waits until it has.
 type fence struct {
-	stream jetstream.Stream
+	get    source
 	mu     sync.Mutex
 	newest uint64 // sequence that was handed out; guarded by mu
 	read   sync.Mutex
@@ -82,8 +82,8 @@ func (f *fence) pass(ctx context.Context, seq uint64) error {
 	newest := f.newest
 	f.mu.Unlock()
 	// No message has this sequence: the answer is small.
-	if _, err := f.stream.GetMsg(ctx, wire.MaxSeq); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
-		return fmt.Errorf("hub/client: read from %s: %w", blocksStream, err)
+	if _, err := f.get(ctx, getRequest{Seq: wire.MaxSeq}); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return err
 	}
 	f.passed = newest
 	return nil
@@ -91,7 +91,7 @@ func (f *fence) pass(ctx context.Context, seq uint64) error {
 
 // wholeBlock returns the block of which the last piece is at hand; ok is false
 // for the other pieces.
-func wholeBlock(ctx context.Context, s jetstream.Stream, seq uint64, subject string, h nats.Header, data []byte) (_ []byte, ok bool, err error) {
+func wholeBlock(ctx context.Context, get source, seq uint64, subject string, h nats.Header, data []byte) (_ []byte, ok bool, err error) {
 	v := h.Get(hdrPiece)
 	if v == "" {
 		return data, true, nil
@@ -103,7 +103,7 @@ func wholeBlock(ctx context.Context, s jetstream.Stream, seq uint64, subject str
 	if i < n {
 		return nil, false, nil
 	}
-	data, err = join(ctx, s, seq, n, data, func(m *jetstream.RawStreamMsg, i int) bool {
+	data, err = join(ctx, get, seq, n, data, func(m *jetstream.RawStreamMsg, i int) bool {
 		return m.Subject == subject && m.Header.Get(hdrPiece) == strconv.Itoa(i)+"/"+strconv.Itoa(n)
 	})
 	return data, true, err

@@ -10,15 +10,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// slowStream answers a read when the test says so.
-type slowStream struct {
-	jetstream.Stream
+// slowSource answers a read when the test says so.
+type slowSource struct {
 	asked  chan uint64
 	answer chan error
 }
 
-func (s *slowStream) GetMsg(_ context.Context, seq uint64, _ ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg, error) {
-	s.asked <- seq
+func (s *slowSource) get(_ context.Context, req getRequest) (*jetstream.RawStreamMsg, error) {
+	s.asked <- req.Seq
 	return nil, <-s.answer
 }
 
@@ -36,10 +35,10 @@ func (m *delivered) Data() []byte         { return m.data }
 // TestBlocksAreHandledOnceTheyAreCommitted: a consumer is handed messages of an
 // atomic batch while the server still stores it; a read waits until it has.
 func TestBlocksAreHandledOnceTheyAreCommitted(t *testing.T) {
-	s := &slowStream{asked: make(chan uint64), answer: make(chan error)}
+	s := &slowSource{asked: make(chan uint64), answer: make(chan error)}
 	handled := make(chan uint64, 10)
 	r := &reader{
-		c: &Client{cfg: Config{Log: slog.New(slog.DiscardHandler)}}, stream: s, fence: fence{stream: s},
+		c: &Client{cfg: Config{Log: slog.New(slog.DiscardHandler)}}, get: s.get, fence: fence{get: s.get},
 		handler: func(_ context.Context, b *Batch) error { handled <- b.StreamSeq; return nil },
 	}
 	subject, data := (&ledger{world: &world{t: t}, enc: newEncoder(), next: map[string]uint64{}}).encode("press-7", msg("a", "1"))

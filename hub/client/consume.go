@@ -108,19 +108,19 @@ func (c *Client) Consume(ctx context.Context, cfg ConsumerConfig, handler Handle
 		return err
 	}
 	defer done()
-	r := &consumer{c: c, cfg: cfg, handler: handler}
+	r := &consumer{c: c, cfg: cfg, handler: handler, get: c.source(cfg.Stream)}
 	g := &group{stream: cfg.Stream, name: cfg.Group, from: cfg.From, ackWait: cfg.AckWait, maxDeliver: cfg.MaxDeliver}
 	if cfg.Filter != "" {
 		g.filters = []string{cfg.Filter}
 	}
-	var cons jetstream.Consumer
-	if r.stream, cons, err = c.open(ctx, g); err != nil {
+	stream, cons, err := c.open(ctx, g)
+	if err != nil {
 		if ctx.Err() != nil {
 			return ended(ctx)
 		}
 		return err
 	}
-	r.prefixes = prefixesOf(r.stream.CachedInfo().Config.Subjects)
+	r.prefixes = prefixesOf(stream.CachedInfo().Config.Subjects)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var retries sync.WaitGroup
@@ -139,7 +139,7 @@ type consumer struct {
 	c        *Client
 	cfg      ConsumerConfig
 	handler  Handler
-	stream   jetstream.Stream
+	get      source   // of the stream
 	prefixes []string // of the stream's subjects, each with its dot
 }
 
@@ -153,7 +153,7 @@ func (r *consumer) puller(cons jetstream.Consumer, stream string, handle func(co
 // message handles one message of the route's stream.
 func (r *consumer) message(ctx context.Context, h *held) error {
 	msg := h.msg
-	data, ok, err := whole(ctx, r.stream, h.seq, msg.Subject(), msg.Headers(), msg.Data())
+	data, ok, err := whole(ctx, r.get, h.seq, msg.Subject(), msg.Headers(), msg.Data())
 	if err != nil || !ok {
 		return r.unfit(h, err)
 	}
@@ -208,7 +208,7 @@ func (r *consumer) retry(ctx context.Context, h *held) error {
 	if of.stream != r.cfg.Stream {
 		return fmt.Errorf("%w: it belongs to the group's namesake on stream %s", errLater, of.stream)
 	}
-	data, ok, err := whole(ctx, r.stream, of.seq, of.subject, msg.Headers(), msg.Data())
+	data, ok, err := whole(ctx, r.get, of.seq, of.subject, msg.Headers(), msg.Data())
 	if err != nil || !ok {
 		return r.unfit(h, err)
 	}

@@ -412,12 +412,15 @@ func TestConsumeFiltersAndBegins(t *testing.T) {
 			_, err := w.js.Consumer(t.Context(), "EDGE", name)
 			return err
 		})
+		var all []uint64
+		for range test.want {
+			all = append(all, receive(t, "a message of "+name, got))
+		}
 		w.settled("EDGE", name)
 		if err := r.stop(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		close(got)
-		var all []uint64
 		for seq := range got {
 			all = append(all, seq)
 		}

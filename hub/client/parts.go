@@ -36,7 +36,7 @@ func parsePart(v string) (i, n int, err error) {
 // of which the last is at hand, at seq. The parts of one message may be handed to
 // different processes of a group; so the last one alone is handled, and the
 // others are read from the stream. same reports whether a part belongs to it.
-func join(ctx context.Context, s jetstream.Stream, seq uint64, n int, last []byte, same func(m *jetstream.RawStreamMsg, i int) bool) ([]byte, error) {
+func join(ctx context.Context, get source, seq uint64, n int, last []byte, same func(m *jetstream.RawStreamMsg, i int) bool) ([]byte, error) {
 	if uint64(n) > seq {
 		return nil, fmt.Errorf("%w: part %d at sequence %d", errParts, n, seq)
 	}
@@ -45,12 +45,12 @@ func join(ctx context.Context, s jetstream.Stream, seq uint64, n int, last []byt
 	parts[n-1] = last
 	for i := range n - 1 {
 		at := seq - uint64(n-1-i)
-		m, err := s.GetMsg(ctx, at)
+		m, err := get(ctx, getRequest{Seq: at})
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound):
 			return nil, fmt.Errorf("%w: part %d of %d, at sequence %d, is gone", errParts, i+1, n, at)
 		case err != nil:
-			return nil, fmt.Errorf("hub/client: read sequence %d: %w", at, err)
+			return nil, err
 		case !same(m, i+1):
 			return nil, fmt.Errorf("%w: at sequence %d is another message than part %d of %d", errParts, at, i+1, n)
 		}
@@ -68,7 +68,7 @@ func join(ctx context.Context, s jetstream.Stream, seq uint64, n int, last []byt
 
 // whole returns the payload of a message of a route's stream, of which the last
 // part is at hand; ok is false for the other parts, which are not handled.
-func whole(ctx context.Context, s jetstream.Stream, seq uint64, subject string, h nats.Header, data []byte) (_ []byte, ok bool, err error) {
+func whole(ctx context.Context, get source, seq uint64, subject string, h nats.Header, data []byte) (_ []byte, ok bool, err error) {
 	v := h.Get(hdrPart)
 	if v == "" {
 		return data, true, nil
@@ -80,7 +80,7 @@ func whole(ctx context.Context, s jetstream.Stream, seq uint64, subject string, 
 	if i < n {
 		return nil, false, nil
 	}
-	data, err = join(ctx, s, seq, n, data, func(m *jetstream.RawStreamMsg, i int) bool {
+	data, err = join(ctx, get, seq, n, data, func(m *jetstream.RawStreamMsg, i int) bool {
 		return m.Subject == subject && m.Header.Get(hdrPart) == strconv.Itoa(i)+"/"+strconv.Itoa(n) &&
 			m.Header.Get(hdrEpoch) == h.Get(hdrEpoch) && m.Header.Get(hdrSeq) == h.Get(hdrSeq) && m.Header.Get(hdrLane) == h.Get(hdrLane)
 	})

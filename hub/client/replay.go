@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,7 +52,7 @@ func (c *Client) Replay(ctx context.Context, cfg ReplayConfig, handler Handler) 
 		return err
 	}
 	defer done()
-	r := &replay{c: c, cfg: cfg, handler: handler}
+	r := &replay{c: c, cfg: cfg, handler: handler, get: c.source(cfg.Stream)}
 	if err := r.run(ctx, want); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -66,19 +67,20 @@ type replay struct {
 	c        *Client
 	cfg      ReplayConfig
 	handler  Handler
-	stream   jetstream.Stream
+	get      source // of the stream
 	prefixes []string
+	at       uint64 // sequence that was read
 	end      uint64 // last sequence of the stream at the start
-	at       uint64 // that was read
 }
 
-func (r *replay) run(ctx context.Context, want jetstream.OrderedConsumerConfig) (err error) {
-	if r.stream, err = r.c.stream(ctx, r.cfg.Stream); err != nil {
+func (r *replay) run(ctx context.Context, want jetstream.OrderedConsumerConfig) error {
+	stream, err := r.c.stream(ctx, r.cfg.Stream)
+	if err != nil {
 		return err
 	}
-	info := r.stream.CachedInfo()
+	info := stream.CachedInfo()
 	r.prefixes, r.end = prefixesOf(info.Config.Subjects), info.State.LastSeq
-	cons, err := r.stream.OrderedConsumer(ctx, want)
+	cons, err := stream.OrderedConsumer(ctx, want)
 	if err != nil {
 		return fmt.Errorf("hub/client: replay %s: %w", r.cfg.Stream, err)
 	}
@@ -87,33 +89,66 @@ func (r *replay) run(ctx context.Context, want jetstream.OrderedConsumerConfig) 
 		return fmt.Errorf("hub/client: replay %s: %w", r.cfg.Stream, err)
 	}
 	defer it.Stop()
-	for more := r.end > 0; more; {
-		m, err := it.Next(jetstream.NextMaxWait(replayLook))
+	more, err := r.begin(ctx)
+	for more && err == nil {
+		m, next := it.Next(jetstream.NextMaxWait(replayLook))
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, nats.ErrTimeout):
-			more, err = r.left(ctx, cons)
-		case err == nil:
+		case errors.Is(next, nats.ErrTimeout): // the ordered consumer reconnects by itself
+			more = r.look(ctx)
+		case next != nil:
+			return fmt.Errorf("hub/client: replay %s: %w", r.cfg.Stream, next)
+		default:
 			more, err = r.take(ctx, m)
 		}
-		if err != nil {
-			return err
-		}
 	}
-	return nil
+	return err
 }
 
-// left reports whether anything that is still to be read is there. An answer that
-// does not come says nothing; the ordered consumer reconnects by itself.
-func (r *replay) left(ctx context.Context, cons jetstream.Consumer) (bool, error) {
-	info, err := cons.Info(ctx)
+// begin goes to From and reports whether anything is to be read from there on.
+func (r *replay) begin(ctx context.Context) (bool, error) {
+	if !r.cfg.From.IsZero() {
+		from := r.cfg.From.UTC()
+		m, err := r.get(ctx, getRequest{Since: &from})
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+			return false, nil
+		case err != nil:
+			return false, err
+		}
+		r.at = m.Sequence - 1
+	}
+	return r.more(ctx)
+}
+
+// look is more, where an answer that does not come means that there may be.
+func (r *replay) look(ctx context.Context) bool {
+	more, err := r.more(ctx)
 	if err != nil {
 		r.c.cfg.Log.Debug("a replay waits for the server", "stream", r.cfg.Stream, "error", err)
-		return true, nil
 	}
-	return info.NumPending > 0 || info.NumAckPending > 0 || info.Delivered.Stream > r.at && info.Delivered.Consumer > 0, nil
+	return more || err != nil
 }
+
+// more reports whether anything behind what was read is to be read. The stream
+// itself is asked: what a consumer says of its pending messages is a guess at times.
+func (r *replay) more(ctx context.Context) (bool, error) {
+	if r.at >= r.end {
+		return false, nil
+	}
+	m, err := r.get(ctx, getRequest{Seq: r.at + 1, Next: cmp.Or(r.cfg.Filter, ">")})
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return m.Sequence <= r.end && !r.past(m.Time), nil
+}
+
+// past reports whether what was stored at t comes after To.
+func (r *replay) past(t time.Time) bool { return !r.cfg.To.IsZero() && t.After(r.cfg.To) }
 
 // take hands on one message and reports whether more may follow.
 func (r *replay) take(ctx context.Context, msg jetstream.Msg) (more bool, err error) {
@@ -122,18 +157,20 @@ func (r *replay) take(ctx context.Context, msg jetstream.Msg) (more bool, err er
 		return false, fmt.Errorf("hub/client: replay %s: %w", r.cfg.Stream, err)
 	}
 	r.at = meta.Sequence.Stream
-	if r.at > r.end || !r.cfg.To.IsZero() && meta.Timestamp.After(r.cfg.To) {
+	if r.at > r.end || r.past(meta.Timestamp) {
 		return false, nil
 	}
-	more = r.at < r.end && meta.NumPending > 0
-	data, ok, err := whole(ctx, r.stream, r.at, msg.Subject(), msg.Headers(), msg.Data())
+	data, ok, err := whole(ctx, r.get, r.at, msg.Subject(), msg.Headers(), msg.Data())
 	if err != nil {
 		return false, fmt.Errorf("hub/client: replay %s, sequence %d: %w", r.cfg.Stream, r.at, err)
 	}
-	if !ok {
-		return more, nil
+	if ok {
+		m := parseMessage(msg.Subject(), msg.Headers(), r.prefixes)
+		m.Payload, m.Stream, m.StreamSeq, m.Stored, m.Deliveries = data, r.cfg.Stream, r.at, meta.Timestamp, 1
+		err = r.handler(ctx, &m)
 	}
-	m := parseMessage(msg.Subject(), msg.Headers(), r.prefixes)
-	m.Payload, m.Stream, m.StreamSeq, m.Stored, m.Deliveries = data, r.cfg.Stream, r.at, meta.Timestamp, 1
-	return more, r.handler(ctx, &m)
+	if err == nil && meta.NumPending == 0 {
+		return r.look(ctx), nil
+	}
+	return r.at < r.end, err
 }
