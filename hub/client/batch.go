@@ -160,7 +160,10 @@ func (c *Client) ConsumeBatch(ctx context.Context, cfg BatchConfig, handler Batc
 	r := &reader{c: c, cfg: cfg, handler: handler, get: c.source(blocksStream)}
 	r.fence.get = r.get
 	r.loss.stream, r.loss.cons, r.loss.every, r.loss.tell = stream, cons, len(g.filters) == 0, r.lost
-	if err := r.loss.start(ctx); err != nil {
+	if err := c.ask(ctx, r.loss.start); err != nil {
+		if ctx.Err() != nil {
+			return ended(ctx)
+		}
 		return err
 	}
 	noting, over := context.WithCancel(ctx)

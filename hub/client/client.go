@@ -23,7 +23,8 @@ import (
 const (
 	apiTimeout   = 10 * time.Second // for one answer of JetStream
 	dialTimeout  = 5 * time.Second  // for one server
-	flushTimeout = 5 * time.Second  // for what is still to be said at an end
+	askPause     = 250 * time.Millisecond
+	flushTimeout = 5 * time.Second // for what is still to be said at an end
 )
 
 // DefaultURL is where a hub on this machine listens.
@@ -217,6 +218,40 @@ func ended(ctx context.Context) error {
 		return ErrClosed
 	}
 	return nil
+}
+
+// openTries is how often in a row JetStream may leave a question unanswered that
+// a call begins with, while the connection is up.
+const openTries = 4
+
+// ask asks JetStream until it answers: while the connection is down, for as long
+// as the call lives.
+func (c *Client) ask(ctx context.Context, question func(context.Context) error) error {
+	for unanswered := 0; ; {
+		try, cancel := context.WithTimeout(ctx, apiTimeout)
+		err := question(try)
+		cancel()
+		if err == nil || ctx.Err() != nil || answered(err) {
+			return err
+		}
+		if c.nc.IsConnected() {
+			if unanswered++; unanswered == openTries {
+				return fmt.Errorf("%w; is JetStream up, and may this user call its API ($JS.API.>)?", err)
+			}
+			c.cfg.Log.Info("JetStream does not answer; asking again", "error", err)
+		}
+		sleep(ctx, askPause)
+	}
+}
+
+// answered reports whether an error is what a server has said for good.
+func answered(err error) bool {
+	var api jetstream.JetStreamError
+	if errors.As(err, &api) && api.APIError() != nil {
+		return api.APIError().Code != 503
+	}
+	return !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout) && !errors.Is(err, nats.ErrNoResponders) &&
+		!errors.Is(err, nats.ErrReconnectBufExceeded) && !errors.Is(err, nats.ErrDisconnected) && !errors.Is(err, nats.ErrConnectionReconnecting)
 }
 
 // sleep waits for d, or until ctx ends.

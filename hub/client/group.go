@@ -90,7 +90,15 @@ func (g *group) config() (jetstream.ConsumerConfig, error) {
 // open returns the group's consumer: a new one, or the one that is there with
 // its settings brought up to date. From is for a new one only: a group that
 // exists goes on where it is.
-func (c *Client) open(ctx context.Context, g *group) (jetstream.Stream, jetstream.Consumer, error) {
+func (c *Client) open(ctx context.Context, g *group) (s jetstream.Stream, cons jetstream.Consumer, err error) {
+	err = c.ask(ctx, func(ctx context.Context) error {
+		s, cons, err = c.openOnce(ctx, g)
+		return err
+	})
+	return s, cons, err
+}
+
+func (c *Client) openOnce(ctx context.Context, g *group) (jetstream.Stream, jetstream.Consumer, error) {
 	want, err := g.config()
 	if err != nil {
 		return nil, nil, err

@@ -261,3 +261,56 @@ func TestConnectSaysWhatToDo(t *testing.T) {
 		}
 	}
 }
+
+func TestCallsBeginThoughTheServerIsAway(t *testing.T) {
+	l := newLedger(t)
+	l.edge(1, 1)
+	l.block("press-7", msg("a", "1"))
+	c := l.client()
+	got := make(chan string, 10)
+	handle := func(what string) Handler {
+		return func(context.Context, *Message) error { got <- what; return nil }
+	}
+	l.stop()
+	calls := []*running{
+		l.run(func(ctx context.Context) error { return c.Consume(ctx, ConsumerConfig{Group: "g"}, handle("Consume")) }),
+		l.run(func(ctx context.Context) error { return c.Replay(ctx, ReplayConfig{}, handle("Replay")) }),
+		l.run(func(ctx context.Context) error {
+			return c.ConsumeBatch(ctx, BatchConfig{Group: "g"}, func(context.Context, *Batch) error { got <- "ConsumeBatch"; return nil })
+		}),
+	}
+	eventually(t, "the client knows", func() error {
+		if c.nc.IsConnected() {
+			return errors.New("it is connected")
+		}
+		return nil
+	})
+	l.start()
+	var all []string
+	for range calls {
+		all = append(all, receive(t, "a message", got))
+	}
+	slices.Sort(all)
+	if !slices.Equal(all, []string{"Consume", "ConsumeBatch", "Replay"}) {
+		t.Error(all)
+	}
+	l.settled("EDGE", "g")
+	l.settled("BLOCKS", "g")
+	for i, r := range calls {
+		if err := r.stop(); err != nil && !(i == 1 && errors.Is(err, context.Canceled)) {
+			t.Error(err)
+		}
+	}
+}
+
+func TestWhatAServerSaysForGood(t *testing.T) {
+	for err, want := range map[error]bool{
+		jetstream.ErrStreamNotFound: true, ErrConflict: true, errParts: true, jetstream.ErrMsgNotFound: true,
+		&jetstream.APIError{Code: 400}: true, &jetstream.APIError{Code: 503}: false,
+		context.DeadlineExceeded: false, nats.ErrTimeout: false, nats.ErrNoResponders: false, nats.ErrReconnectBufExceeded: false,
+	} {
+		if got := answered(fmt.Errorf("hub/client: x: %w", err)); got != want {
+			t.Errorf("%v: %v, want %v", err, got, want)
+		}
+	}
+}

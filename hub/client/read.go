@@ -20,10 +20,7 @@ type getRequest struct {
 }
 
 type getResponse struct {
-	Error *struct {
-		Code        int    `json:"err_code"`
-		Description string `json:"description"`
-	} `json:"error"`
+	Error   *jetstream.APIError `json:"error"`
 	Message *struct {
 		Subject string    `json:"subject"`
 		Seq     uint64    `json:"seq"`
@@ -64,10 +61,10 @@ func (c *Client) get(ctx context.Context, subject string, req getRequest) (*jets
 		return nil, err
 	}
 	switch {
-	case r.Error != nil && r.Error.Code == int(jetstream.JSErrCodeMessageNotFound):
+	case r.Error != nil && r.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
 		return nil, jetstream.ErrMsgNotFound
 	case r.Error != nil:
-		return nil, errors.New(r.Error.Description)
+		return nil, r.Error
 	case r.Message == nil:
 		return nil, fmt.Errorf("answer %.80q holds no message", answer.Data)
 	}

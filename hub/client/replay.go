@@ -74,13 +74,21 @@ type replay struct {
 }
 
 func (r *replay) run(ctx context.Context, want jetstream.OrderedConsumerConfig) error {
-	stream, err := r.c.stream(ctx, r.cfg.Stream)
+	var stream jetstream.Stream
+	err := r.c.ask(ctx, func(ctx context.Context) (err error) {
+		stream, err = r.c.stream(ctx, r.cfg.Stream)
+		return err
+	})
 	if err != nil {
 		return err
 	}
 	info := stream.CachedInfo()
 	r.prefixes, r.end = prefixesOf(info.Config.Subjects), info.State.LastSeq
-	cons, err := stream.OrderedConsumer(ctx, want)
+	var cons jetstream.Consumer
+	err = r.c.ask(ctx, func(ctx context.Context) (err error) {
+		cons, err = stream.OrderedConsumer(ctx, want)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("hub/client: replay %s: %w", r.cfg.Stream, err)
 	}
@@ -89,7 +97,11 @@ func (r *replay) run(ctx context.Context, want jetstream.OrderedConsumerConfig) 
 		return fmt.Errorf("hub/client: replay %s: %w", r.cfg.Stream, err)
 	}
 	defer it.Stop()
-	more, err := r.begin(ctx)
+	var more bool
+	err = r.c.ask(ctx, func(ctx context.Context) (err error) {
+		more, err = r.begin(ctx)
+		return err
+	})
 	for more && err == nil {
 		m, next := it.Next(jetstream.NextMaxWait(replayLook))
 		switch {
@@ -160,7 +172,12 @@ func (r *replay) take(ctx context.Context, msg jetstream.Msg) (more bool, err er
 	if r.at > r.end || r.past(meta.Timestamp) {
 		return false, nil
 	}
-	data, ok, err := whole(ctx, r.get, r.at, msg.Subject(), msg.Headers(), msg.Data())
+	var data []byte
+	var ok bool
+	err = r.c.ask(ctx, func(ctx context.Context) (err error) {
+		data, ok, err = whole(ctx, r.get, r.at, msg.Subject(), msg.Headers(), msg.Data())
+		return err
+	})
 	if err != nil {
 		return false, fmt.Errorf("hub/client: replay %s, sequence %d: %w", r.cfg.Stream, r.at, err)
 	}
