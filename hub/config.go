@@ -67,7 +67,9 @@ type Blocks struct {
 	MaxBytes Size          // 30% of max_store
 }
 
-// Route sends the messages whose subject matches to one stream.
+// Route sends the messages whose subject matches to one stream. A packed one has
+// no stream: its messages stay in the ledger, and what is set of a stream's
+// settings is not used (Config.Notes says so).
 type Route struct {
 	Match       string        // ">"; the first route that matches takes the message
 	Stream      string        // EDGE
@@ -153,13 +155,16 @@ func (c Config) withDefaults() Config {
 
 func (r *Route) defaults() {
 	or(&r.Match, ">")
-	or(&r.Stream, "EDGE")
-	or(&r.Prefix, strings.ToLower(r.Stream))
+	or(&r.MaxAge, 168*time.Hour)
 	if r.Unpack == nil {
 		r.Unpack = new(bool)
 		*r.Unpack = true
 	}
-	or(&r.MaxAge, 168*time.Hour)
+	if r.packed() {
+		return
+	}
+	or(&r.Stream, "EDGE")
+	or(&r.Prefix, strings.ToLower(r.Stream))
 	or(&r.MaxBytes, Size{Percent: 50})
 	or(&r.Discard, "old")
 	or(&r.Compression, "s2")

@@ -59,8 +59,9 @@ func TestDefaultsShareNothing(t *testing.T) {
 }
 
 func TestValidateNamesTheKey(t *testing.T) {
-	no := false
-	route := func(r Route) func(*Config) { return func(c *Config) { c.Routes = []Route{{Stream: "OK"}, r} } }
+	route := func(r Route) func(*Config) {
+		return func(c *Config) { c.Routes = []Route{{Match: "ok.>", Stream: "OK"}, r} }
+	}
 	hook := func(h webhook.Hook) func(*Config) { return func(c *Config) { c.Webhooks = []webhook.Hook{h} } }
 	tests := []struct {
 		change func(*Config)
@@ -100,7 +101,6 @@ func TestValidateNamesTheKey(t *testing.T) {
 		{route(Route{Stream: "B", Match: ">.x", MaxBytes: Size{Bytes: 1 << 20}}), "routes[1].match", ""},
 		{route(Route{Stream: "B", Match: "alarm.*.>", MaxBytes: Size{Bytes: 1 << 20}}), "", ""},
 		{route(Route{Stream: "B", Discard: "none", Compression: "zip", MaxAge: 1, MaxBytes: Size{Bytes: 1 << 20}}), "routes[1].compression routes[1].discard routes[1].max_age", ""},
-		{route(Route{Stream: "B", Unpack: &no, MaxBytes: Size{Bytes: 1 << 20}}), "routes[1].unpack: false", "not available"},
 		{func(c *Config) { c.Commands.TTL = time.Hour }, "commands", "not available"},
 		{hook(webhook.Hook{Name: "a", URL: "https://x/y"}), "", ""},
 		{hook(webhook.Hook{Name: "a b", URL: "ftp://x"}), "webhooks[0].name webhooks[0].url", "https://"},

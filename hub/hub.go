@@ -206,12 +206,8 @@ func (h *Hub) openParts(ctx context.Context) (_ *parts, err error) {
 // epochs that are closed.
 func (p *parts) openWork(ctx context.Context) (err error) {
 	cfg, m := p.hub.cfg, p.hub.metrics
-	table := make(unpack.Table, len(cfg.Routes))
-	for i, r := range cfg.Routes {
-		table[i] = unpack.Route{Match: r.Match, Stream: r.Stream, Prefix: r.Prefix, Packed: !*r.Unpack, MaxAge: r.MaxAge}
-	}
 	p.unpack, err = unpack.New(ctx, unpack.Config{
-		Store: p.store, Routes: table, Instance: p.hub.instance, Retain: cfg.Blocks.Retain,
+		Store: p.store, Routes: cfg.table(), Instance: p.hub.instance, Retain: cfg.Blocks.Retain,
 		OnMessages: func(stream string, n int) { m.unpacked[stream].Add(n) },
 		OnDead:     func(reason string) { m.dead(reason).Inc() },
 		Fault:      cfg.Fault, Log: cfg.Log, Now: cfg.Now,
@@ -339,9 +335,13 @@ func (p *parts) hear() error {
 	return nil
 }
 
-// lag is how many blocks a route is behind the ledger.
+// lag is how many blocks a route is behind the ledger; 0 for a packed one.
 func (p *parts) lag(route int, ledger uint64) uint64 {
-	return p.unpack.Lag(p.hub.cfg.Routes[route].Stream, ledger)
+	r := &p.hub.cfg.Routes[route]
+	if r.packed() {
+		return 0
+	}
+	return p.unpack.Lag(r.Stream, ledger)
 }
 
 // natsAddr is what a person would write into hub.urls, without the scheme.
@@ -357,7 +357,9 @@ func natsAddr(s *store.Store) string {
 // routeSubjects is where only the hub may publish.
 func routeSubjects(routes []Route) (out []string) {
 	for _, r := range routes {
-		out = append(out, r.Prefix+".>")
+		if !r.packed() {
+			out = append(out, r.Prefix+".>")
+		}
 	}
 	return out
 }

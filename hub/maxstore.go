@@ -115,6 +115,9 @@ func (h *Hub) layout(ctx context.Context, s *store.Store, total int64) (store.La
 		DeadMaxBytes:   h.cfg.Dead.MaxBytes.Of(total),
 	}
 	for _, r := range h.cfg.Routes {
+		if r.packed() {
+			continue
+		}
 		l.Routes = append(l.Routes, store.RouteStream{
 			Name: r.Stream, Subjects: []string{r.Prefix + ".>"}, MaxAge: r.MaxAge, MaxBytes: r.MaxBytes.Of(total),
 			DiscardNew: r.Discard == "new", Compress: r.Compression == "s2",
@@ -126,7 +129,9 @@ func (h *Hub) layout(ctx context.Context, s *store.Store, total int64) (store.La
 func (h *Hub) hasShares() bool {
 	share := h.cfg.Blocks.MaxBytes.Percent + h.cfg.Dead.MaxBytes.Percent
 	for _, r := range h.cfg.Routes {
-		share += r.MaxBytes.Percent
+		if !r.packed() {
+			share += r.MaxBytes.Percent
+		}
 	}
 	return share > 0
 }

@@ -71,6 +71,9 @@ func newMetrics(cfg Config) *hubMetrics {
 	}
 	streams := []string{store.Blocks, store.Dead}
 	for i, r := range cfg.Routes {
+		if r.packed() {
+			continue // no stream, and nothing to be behind with
+		}
 		streams = append(streams, r.Stream)
 		m.unpacked[r.Stream] = s.NewCounter(fmt.Sprintf("fieldpost_hub_unpack_messages_total{route=%q}", r.Stream))
 		m.gauge(fmt.Sprintf("fieldpost_hub_unpack_lag_blocks{route=%q}", r.Stream), func() float64 {

@@ -121,7 +121,9 @@ func (m *monitor) read(ctx context.Context) sighting {
 	s := sighting{lag: make([]uint64, len(m.hub.cfg.Routes))}
 	names := []string{store.Blocks}
 	for _, r := range m.hub.cfg.Routes {
-		names = append(names, r.Stream)
+		if !r.packed() {
+			names = append(names, r.Stream)
+		}
 	}
 	for _, name := range append(names, store.Dead) {
 		info, err := m.parts.store.Info(ctx, name)
@@ -164,7 +166,7 @@ func (m *monitor) reasons(ctx context.Context) (out []string) {
 	}
 	for _, st := range s.streams {
 		if st.MaxBytes > 0 && int64(st.Bytes)+min(fullMargin, st.MaxBytes/10) > st.MaxBytes && m.hub.refusesWhenFull(st.Name) {
-			out = append(out, fmt.Sprintf("stream %s is full: %d of %d bytes; raise its max_bytes, or let back ends and unpacking catch up", st.Name, st.Bytes, st.MaxBytes))
+			out = append(out, fmt.Sprintf("stream %s is full: %d of %d bytes; %s", st.Name, st.Bytes, st.MaxBytes, m.hub.whenFull(st.Name)))
 		}
 	}
 	return out
@@ -177,7 +179,7 @@ func (h *Hub) refusesWhenFull(stream string) bool {
 		return true
 	}
 	for _, r := range h.cfg.Routes {
-		if r.Stream == stream {
+		if r.Stream == stream && !r.packed() {
 			return r.Discard == "new"
 		}
 	}

@@ -131,16 +131,9 @@ func (h *Hub) tailQuery(r *http.Request, from string) (stream string, cfg jetstr
 		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: tailInactive,
 		Description: "Fieldpost: GET /v1/tail",
 	}
-	route := h.cfg.Routes[0]
-	if want := q.Get("stream"); want != "" {
-		i := 0
-		for i < len(h.cfg.Routes) && h.cfg.Routes[i].Stream != want {
-			i++
-		}
-		if i == len(h.cfg.Routes) {
-			return "", cfg, fmt.Errorf("stream %q has no route here", want)
-		}
-		route = h.cfg.Routes[i]
+	route, err := h.cfg.unpacked(q.Get("stream"))
+	if err != nil {
+		return "", cfg, err
 	}
 	if filter := q.Get("filter"); filter != "" && filter != ">" {
 		if err := checkFilter(filter); err != nil {

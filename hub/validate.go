@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fieldpost/fieldpost/hub/store"
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
 
@@ -114,7 +115,9 @@ func (c *Config) checkStore(p *problems) {
 	positive(p, "dead.max_age", c.Dead.MaxAge)
 	share := c.Blocks.MaxBytes.Percent + c.Dead.MaxBytes.Percent + c.Commands.MaxBytes.Percent
 	for _, r := range c.Routes {
-		share += r.MaxBytes.Percent
+		if !r.packed() {
+			share += r.MaxBytes.Percent
+		}
 	}
 	if share > 100 {
 		p.add("nats.max_store", "the shares of blocks, routes, dead and commands add up to %d%%; lower one max_bytes", share)
@@ -131,16 +134,22 @@ var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 func (c *Config) checkRoutes(p *problems) {
 	streams, prefixes := map[string]int{}, map[string]int{}
+	c.checkShadowed(p)
 	for i, r := range c.Routes {
 		key := func(k string) string { return fmt.Sprintf("routes[%d].%s", i, k) }
 		if err := checkFilter(r.Match); err != nil {
 			p.add(key("match"), "%v", err)
 		}
-		up := strings.ToUpper(r.Stream)
+		positive(p, key("max_age"), r.MaxAge)
+		r.MaxBytes.check(p, key("max_bytes"))
+		if r.packed() {
+			r.checkPacked(p, key)
+			continue // it has no stream
+		}
 		switch j, twice := streams[r.Stream]; {
 		case !streamName.MatchString(r.Stream):
 			p.add(key("stream"), "%q is not 1 to 64 of A-Z a-z 0-9 _ -", r.Stream)
-		case up == "BLOCKS" || up == "COMMANDS" || up == "DEAD" || strings.HasPrefix(up, "KV_") || strings.HasPrefix(up, "OBJ_"):
+		case store.Reserved(r.Stream):
 			p.add(key("stream"), "%s is reserved; choose another name", r.Stream)
 		case twice:
 			p.add(key("stream"), "%s is taken by routes[%d]; a stream has one route", r.Stream, j)
@@ -148,8 +157,6 @@ func (c *Config) checkRoutes(p *problems) {
 		streams[r.Stream] = i
 		checkPrefix(p, key("prefix"), r.Prefix, prefixes)
 		prefixes[r.Prefix] = i
-		positive(p, key("max_age"), r.MaxAge)
-		r.MaxBytes.check(p, key("max_bytes"))
 		if r.Discard != "old" && r.Discard != "new" {
 			p.add(key("discard"), "%q is not one of old, new", r.Discard)
 		}
@@ -220,11 +227,6 @@ func (c *Config) checkLater(p *problems) {
 	def := Config{}.withDefaults()
 	if c.Commands != def.Commands {
 		p.later("commands", "remove the section")
-	}
-	for i, r := range c.Routes {
-		if !*r.Unpack {
-			p.later(fmt.Sprintf("routes[%d].unpack: false", i), "remove it")
-		}
 	}
 	if c.HTTP.TLS != (HTTPTLS{}) {
 		p.later("http.tls", "listen on 127.0.0.1 behind a proxy that speaks TLS")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/fieldpost/fieldpost/cmd/internal/cli"
@@ -16,6 +17,10 @@ func configuration() cli.Config {
 			file, _, origins, err := load(s)
 			return file, origins, err
 		},
+		Check: func(s conf.Source) ([]string, error) {
+			_, cfg, _, err := load(s)
+			return cfg.Notes(), err
+		},
 	}
 }
 
@@ -26,14 +31,14 @@ func load(s conf.Source) (*conf.Hub, hub.Config, conf.Origins, error) {
 	if err != nil {
 		return nil, hub.Config{}, nil, err
 	}
-	cfg := toHub(file)
+	cfg := toHub(file, origins)
 	if err := cfg.Validate(); err != nil {
 		return nil, hub.Config{}, nil, conf.Place(err, origins)
 	}
 	return file, cfg, origins, nil
 }
 
-func toHub(f *conf.Hub) hub.Config {
+func toHub(f *conf.Hub, origins conf.Origins) hub.Config {
 	cfg := hub.Config{
 		DataDir: f.DataDir,
 		NATS: hub.NATS{
@@ -60,14 +65,40 @@ func toHub(f *conf.Hub) hub.Config {
 			Batch: w.Batch, Wait: time.Duration(w.Wait), Timeout: time.Duration(w.Timeout), MaxDeliver: w.MaxDeliver,
 		})
 	}
-	for _, r := range f.Routes {
-		unpack := r.Unpack
-		cfg.Routes = append(cfg.Routes, hub.Route{
-			Match: r.Match, Stream: r.Stream, Prefix: r.Prefix, Unpack: &unpack, MaxAge: time.Duration(r.MaxAge),
-			MaxBytes: size(r.MaxBytes), Discard: r.Discard, Compression: r.Compression,
-		})
+	for i, r := range f.Routes {
+		cfg.Routes = append(cfg.Routes, toRoute(r, func(key string) bool {
+			at := origins[fmt.Sprintf("routes[%d].%s", i, key)]
+			return at != "" && at != "default"
+		}))
 	}
 	return cfg
+}
+
+// toRoute leaves out what a packed route has only by default.
+func toRoute(r conf.Route, set func(key string) bool) hub.Route {
+	out := hub.Route{
+		Match: r.Match, Stream: r.Stream, Prefix: r.Prefix, Unpack: &r.Unpack, MaxAge: time.Duration(r.MaxAge),
+		MaxBytes: size(r.MaxBytes), Discard: r.Discard, Compression: r.Compression,
+	}
+	if r.Unpack {
+		return out
+	}
+	if !set("stream") {
+		out.Stream = ""
+	}
+	if !set("prefix") {
+		out.Prefix = ""
+	}
+	if !set("max_bytes") {
+		out.MaxBytes = hub.Size{}
+	}
+	if !set("discard") {
+		out.Discard = ""
+	}
+	if !set("compression") {
+		out.Compression = ""
+	}
+	return out
 }
 
 func size(s conf.Share) hub.Size { return hub.Size{Bytes: int64(s.Bytes), Percent: int(s.Percent)} }

@@ -44,6 +44,10 @@ func writeStatus(w io.Writer, s admin.Status, now time.Time) {
 	fmt.Fprintf(w, "nats     %s\n", s.NATS)
 	fmt.Fprintf(w, "devices  %d online of %d\n", s.Devices.Online, s.Devices.Total)
 	for _, r := range s.Routes {
+		if r.Packed {
+			fmt.Fprintf(w, "route    %s stays packed in BLOCKS\n", r.Match)
+			continue
+		}
 		fmt.Fprintf(w, "route    %s to %s as %s.<device>.<subject>, %s blocks behind\n", r.Match, r.Stream, r.Prefix, cli.Count(r.Lag))
 	}
 	for _, h := range s.Webhooks {

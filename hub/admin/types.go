@@ -51,11 +51,13 @@ type Stream struct {
 	Last     uint64 `json:"last_seq"`
 }
 
-// Route is how far one route has come.
+// Route is how far one route has come. A packed one has no stream: its messages
+// stay in BLOCKS.
 type Route struct {
 	Match  string `json:"match"`
 	Stream string `json:"stream"`
 	Prefix string `json:"prefix"`
+	Packed bool   `json:"packed,omitempty"`
 	Lag    uint64 `json:"lag_blocks"`
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -18,6 +19,12 @@ const (
 	DevicesBucket = "fieldpost_devices" // the registry; rebuildable
 	HubBucket     = "fieldpost_hub"     // hub_id, checkpoints, leases
 )
+
+// Reserved reports whether no route may have this stream.
+func Reserved(name string) bool {
+	up := strings.ToUpper(name)
+	return up == Blocks || up == Dead || up == "COMMANDS" || strings.HasPrefix(up, "KV_") || strings.HasPrefix(up, "OBJ_")
+}
 
 // Metadata of streams.
 const (

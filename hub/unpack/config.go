@@ -52,7 +52,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("unpack: the NATS server takes messages of at most %d bytes; set its max_payload to 1MB or more", n)
 	}
 	for i, r := range c.Routes {
-		if r.Match == "" || r.Stream == "" || r.Prefix == "" {
+		if r.Match == "" || !r.Packed && (r.Stream == "" || r.Prefix == "") {
 			return c, fmt.Errorf("unpack: route %d lacks match, stream or prefix", i)
 		}
 	}

@@ -141,6 +141,11 @@ func (d *decoder) list(n *yaml.Node, v reflect.Value, key string) {
 		d.bad(n, key, "is %s, but a list is wanted: [a, b]", kindName(n))
 		return
 	}
+	for k := range d.origins { // of the list that this one takes the place of
+		if strings.HasPrefix(k, key+"[") {
+			d.origins[k] = "default"
+		}
+	}
 	out := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
 	for i, c := range n.Content {
 		e, complete := out.Index(i), func() {}
