@@ -10,17 +10,23 @@
 // ledger was in the stream, so that any writer can count from there. Leases only
 // decide who tries.
 //
+// A route table holds from a sequence of the ledger on. A stream whose routes are
+// gone still gets what is older. A back-fill (a walk) takes blocks once more, by
+// a younger table, for what the stream did not get; the checkpoint says in one
+// write that it has begun, where it is and where the stream goes on after it, so
+// that it is a part of the same projection. What no route takes is counted.
+//
 // A block that cannot be decoded becomes one message in DEAD; a void, and each
 // run of blank messages inside a block, one message on dead.gap.<device>, exactly
-// once. A block leaves the ledger when it is
-// old enough and every route has it, and never takes the received set of its
-// flow with it.
+// once. A block leaves the ledger when it is old enough and every route has it,
+// and never takes the received set of its flow with it.
 //
 // Reading order, pure: route.go (which stream takes a message), project.go (a
 // block as messages of a stream), position.go (where a writer resumes). The
 // driver: config.go, unpack.go (who runs what), lease.go (who tries), state.go
-// (checkpoints and route tables), worker.go (one route's life), locate.go
-// (where the stream stands), feed.go (read and decode), piece.go (blocks of
-// several messages), pump.go and slot.go (batches in flight), dead.go, gaps.go,
+// and tables.go (checkpoints and route tables), backfill.go and walk.go
+// (back-fills), worker.go (one route's life), locate.go (where the stream
+// stands), feed.go (read and decode), piece.go (blocks of several messages),
+// pump.go and slot.go (batches in flight), dead.go, gaps.go, unrouted.go,
 // retain.go and mark.go.
 package unpack

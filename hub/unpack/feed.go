@@ -29,27 +29,32 @@ type chunk struct {
 	lane  wire.Lane
 	outs  []Out
 	left  uint64 // of the start's skip after this block
+	end   bool   // nothing follows, and next is the course's end
 }
 
 // feed reads the ledger and decodes it, ahead of the pump.
 type feed struct {
 	w      *worker
 	from   start
-	tables Tables
+	course course
 	out    chan<- chunk
 }
 
-// run fills out until ctx ends or something fails. It waits at the ledger's end.
+// run fills out until ctx ends or something fails. It waits at the ledger's end,
+// and after the end of its course.
 func (f *feed) run(ctx context.Context) error {
 	r, err := f.w.u.cfg.Store.Reader(f.w.u.ledger, f.from.Block)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	dec, proj := wire.NewDecoder(), NewProjector(f.w.stream, f.tables)
+	dec, proj := wire.NewDecoder(), f.course.projector(f.w.stream)
 	var parts pieces
 	next := f.from.Block
 	for {
+		if f.course.over(next) {
+			return f.finish(ctx)
+		}
 		m, err := r.Next(ctx)
 		if errors.Is(err, store.ErrNotFound) {
 			if err := r.Wait(ctx); err != nil {
@@ -63,8 +68,11 @@ func (f *feed) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if m.Seq > next && next > 1 {
-			f.w.lost(next, m.Seq)
+		if m.Seq > next {
+			f.w.lost(f.course, next, m.Seq)
+		}
+		if f.course.over(m.Seq) {
+			return f.finish(ctx)
 		}
 		next = m.Seq + 1
 		m, ok, broken := parts.add(m)
@@ -85,6 +93,20 @@ func (f *feed) run(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// finish says that the course is over. What is still to be skipped then is
+// others'.
+func (f *feed) finish(ctx context.Context) error {
+	if f.from.skip > 0 {
+		f.w.foreign(f.from.skip)
+		f.from.skip = 0
+	}
+	if err := f.put(ctx, chunk{next: f.course.end, end: true}); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
 }
 
 func (f *feed) put(ctx context.Context, c chunk) error {
@@ -123,7 +145,7 @@ func (f *feed) project(ctx context.Context, dec *wire.Decoder, proj *Projector, 
 	}
 	c.epoch, c.lane = b.Epoch.String(), b.Lane
 	all := len(c.outs)
-	if m.Header[hdrBackfill] != nil {
+	if m.Header[hdrBackfill] != nil || f.course.walk != nil {
 		for i := range c.outs {
 			c.outs[i].Backfill = true
 		}

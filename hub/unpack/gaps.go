@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,14 +18,21 @@ import (
 // message on dead.gap.<device>.
 type gaps struct {
 	u      *Unpacker
-	dec    *wire.Decoder     // owned by work; nil before the first block with blanks
-	state  saved[Checkpoint] // owned by work; StreamSeq is not used
+	dec    *wire.Decoder    // owned by work; nil before the first block with blanks
+	state  saved[gapsEntry] // owned by work; StreamSeq is not used
 	health health
+
+	mu   sync.Mutex
+	seen Unrouted // as far as is known; guarded by mu
 }
 
 // work reads the ledger until ctx ends or something fails.
 func (g *gaps) work(ctx context.Context) error {
 	at, err := g.resume(ctx)
+	if err != nil {
+		return err
+	}
+	tables, err := g.u.currentTables(ctx)
 	if err != nil {
 		return err
 	}
@@ -42,6 +50,7 @@ func (g *gaps) work(ctx context.Context) error {
 			m, whole, broken := parts.add(m)
 			if whole && broken == nil { // else whoever unpacks it finds that out
 				err = g.take(ctx, m)
+				g.count(&at.Unrouted, tables, m)
 			}
 			if !parts.open() {
 				at.Block = next
@@ -56,7 +65,11 @@ func (g *gaps) work(ctx context.Context) error {
 				return err
 			}
 			saved = time.Now()
+			if tables, err = g.u.currentTables(ctx); err != nil {
+				return err
+			}
 		}
+		g.show(at.Unrouted)
 		if idle {
 			g.health.set(g.u, "housekeeping", nil)
 			if err := r.Wait(ctx); err != nil {
@@ -67,18 +80,18 @@ func (g *gaps) work(ctx context.Context) error {
 }
 
 // resume returns where to read on.
-func (g *gaps) resume(ctx context.Context) (Checkpoint, error) {
+func (g *gaps) resume(ctx context.Context) (gapsEntry, error) {
 	info, err := g.u.cfg.Store.Info(ctx, g.u.ledger)
 	if err != nil {
-		return Checkpoint{}, err
+		return gapsEntry{}, err
 	}
 	if _, err := g.state.load(ctx); err != nil {
-		return Checkpoint{}, err
+		return gapsEntry{}, err
 	}
 	at := g.state.val
 	switch {
 	case at.Incarnation != info.Incarnation:
-		at = Checkpoint{Incarnation: info.Incarnation, Position: Position{Block: info.First}}
+		at.Checkpoint = Checkpoint{Incarnation: info.Incarnation, Position: Position{Block: info.First}}
 	case at.Block > info.Last+1:
 		at.Block = info.Last + 1
 	default:
@@ -87,7 +100,7 @@ func (g *gaps) resume(ctx context.Context) (Checkpoint, error) {
 	return at, g.save(ctx, at)
 }
 
-func (g *gaps) save(ctx context.Context, at Checkpoint) error {
+func (g *gaps) save(ctx context.Context, at gapsEntry) error {
 	if err := g.u.fault("gap:checkpoint"); err != nil {
 		return err
 	}

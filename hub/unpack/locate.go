@@ -20,6 +20,7 @@ const maxForeign = 10_000
 // purged, so that only counting tells. A message is ours if the ledger holds it
 // where it says: those of an older ledger, or of others, are not mistaken.
 func (w *worker) locate(ctx context.Context, last uint64, cp Checkpoint, tables Tables) (pos Position, ok bool, err error) {
+	others := uint64(0)
 	for seq := last; seq > cp.StreamSeq; seq-- {
 		m, err := w.u.cfg.Store.Get(ctx, w.stream, seq)
 		if errors.Is(err, store.ErrNotFound) || last-seq > maxForeign {
@@ -28,28 +29,40 @@ func (w *worker) locate(ctx context.Context, last uint64, cp Checkpoint, tables 
 		if err != nil {
 			return Position{}, false, err
 		}
-		pos, ok, err := w.place(ctx, m, tables)
+		pos, ok, err := w.place(ctx, m, w.course(tables))
 		if err != nil {
 			return Position{}, false, err
 		}
-		if ok && !pos.Before(cp.Position) { // else somebody has copied an old one of ours
-			w.foreign(last - seq)
+		switch {
+		case !ok:
+			others++
+		case w.behindWalk(pos):
+			if !w.overtaken(pos) {
+				others++
+			}
+		case !pos.Before(cp.Position): // else somebody has copied an old one of ours
+			w.foreign(others)
 			return pos, true, nil
+		default:
+			others++
 		}
 	}
-	w.foreign(last - cp.StreamSeq)
+	w.foreign(others)
 	return cp.Position, true, nil
 }
 
 // foreign reports messages that were not of the ledger.
 func (w *worker) foreign(n uint64) {
 	if n > 0 {
+		w.mu.Lock()
+		w.intruded += n
+		w.mu.Unlock()
 		w.u.cfg.Log.Error("others have published into a stream that only the hub may write", "stream", w.stream, "messages", n)
 	}
 }
 
 // place returns the position after m, if m is what the ledger projects there.
-func (w *worker) place(ctx context.Context, m store.Stored, tables Tables) (pos Position, ok bool, err error) {
+func (w *worker) place(ctx context.Context, m store.Stored, c course) (pos Position, ok bool, err error) {
 	seq, index, ok := parseBlockHeader(m.Header.Get(HdrBlock))
 	if !ok {
 		return Position{}, false, nil
@@ -65,7 +78,7 @@ func (w *worker) place(ctx context.Context, m store.Stored, tables Tables) (pos 
 	if err != nil {
 		return Position{}, false, nil // a poison block projects to nothing
 	}
-	outs, err := NewProjector(w.stream, tables).Project(nil, seq, raw.Subject, b)
+	outs, err := c.at(seq).projector(w.stream).Project(nil, seq, raw.Subject, b)
 	if err != nil {
 		return Position{}, false, nil
 	}

@@ -33,6 +33,8 @@ type Out struct {
 type Projector struct {
 	stream string
 	tables Tables
+	walk   *Walk  // nil: what the table of a block's time gives to the stream
+	done   []Walk // walks before it
 
 	subjects map[string]string // of the block at hand: publisher's subject → subject in the stream, "" if not ours
 	text     []byte
@@ -86,12 +88,31 @@ func (p *Projector) route(device string, seq uint64, subjects []string) (any boo
 	table := p.tables.At(seq)
 	clear(p.subjects)
 	for _, s := range subjects {
-		if r := table.Route(s); r != nil && r.Stream == p.stream && !r.Packed {
+		r := table.gives(p.stream, s)
+		if p.walk != nil {
+			r = p.late(r, seq, s)
+		}
+		if r != nil {
 			p.subjects[s] = r.Prefix + "." + device + "." + s
 			any = true
 		}
 	}
 	return any
+}
+
+// late returns the route of the walk for a subject, if the stream did not have
+// its messages: neither by then, the route of the block's time, nor by an
+// earlier walk.
+func (p *Projector) late(then *Route, seq uint64, subject string) *Route {
+	if then != nil {
+		return nil
+	}
+	for i := range p.done {
+		if d := &p.done[i]; d.holds(seq) && d.Table.gives(p.stream, subject) != nil {
+			return nil
+		}
+	}
+	return p.walk.Table.gives(p.stream, subject)
 }
 
 func appendParts(dst []Out, o Out) []Out {

@@ -1,6 +1,7 @@
 package unpack
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -28,7 +29,7 @@ const (
 type pump struct {
 	w      *worker
 	from   start
-	tables Tables
+	course course
 
 	// Owned by run's goroutine.
 	slots   [store.MaxBatch]slot
@@ -41,6 +42,7 @@ type pump struct {
 	unsaved int // batches since the last checkpoint
 	fact    Checkpoint
 	stored  bool // anything at all
+	over    bool // the course's end is read
 }
 
 // flight is a batch whose answer is awaited, or a few messages instead of one,
@@ -66,7 +68,7 @@ func (p *pump) run(ctx context.Context) error {
 	results := make(chan landed, inFlight)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		f := &feed{w: p.w, from: p.from, tables: p.tables, out: chunks}
+		f := &feed{w: p.w, from: p.from, course: p.course, out: chunks}
 		cancel(f.run(ctx))
 	})
 	wg.Go(func() {
@@ -97,7 +99,8 @@ func (p *pump) run(ctx context.Context) error {
 	return err
 }
 
-// loop ends with the first error, or with ctx's.
+// loop ends with the first error, with ctx's, or with errCourseEnd once
+// everything up to the course's end is stored and the checkpoint says so.
 func (p *pump) loop(ctx context.Context, chunks <-chan chunk, flights chan<- flight, results <-chan landed) error {
 	tick := time.NewTicker(p.w.u.cfg.CheckpointEvery)
 	defer tick.Stop()
@@ -120,6 +123,10 @@ func (p *pump) loop(ctx context.Context, chunks <-chan chunk, flights chan<- fli
 			flights <- f // capacity inFlight
 			continue
 		}
+		if p.over && p.flying == 0 {
+			p.unsaved = max(p.unsaved, 1)
+			return cmp.Or(p.checkpoint(ctx, true), errCourseEnd)
+		}
 		in := chunks
 		if !p.mayRead() || len(c.outs) > 0 {
 			in = nil
@@ -140,6 +147,9 @@ func (p *pump) loop(ctx context.Context, chunks <-chan chunk, flights chan<- fli
 			if err := p.checkpoint(ctx, true); err != nil {
 				return err
 			}
+			if err := p.w.news(ctx, p.skipped, p.course.tables); err != nil {
+				return err
+			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -152,6 +162,7 @@ func (p *pump) begin(c chunk) {
 	if len(c.outs) == 0 {
 		p.read = Position{Block: c.next}
 	}
+	p.over = c.end
 	if !p.skipped && c.left == 0 {
 		p.skipped = true
 		p.fact.Position, p.fact.StreamSeq = p.read, p.from.last

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -79,14 +80,13 @@ func (u *Unpacker) purge(ctx context.Context, to uint64) error {
 // disposable returns the last sequence up to which every block is old enough and
 // known by every stream and by the gaps, by what their checkpoints say durably.
 func (u *Unpacker) disposable(ctx context.Context, info store.Info) (to uint64, err error) {
-	names := append(u.cfg.Routes.Streams(), gapsName)
 	to = info.Last
-	for _, name := range names {
-		s := saved[Checkpoint]{kv: u.kv, key: keyCheckpoint(name)}
-		if found, err := s.load(ctx); err != nil || !found || s.val.Incarnation != info.Incarnation {
+	for _, name := range append(slices.Collect(maps.Keys(u.workers)), gapsName) {
+		n, err := u.taken(ctx, name, info)
+		if err != nil {
 			return 0, err
 		}
-		to = min(to, max(s.val.Block, 1)-1)
+		to = min(to, n)
 	}
 	age := u.cfg.Retain
 	for _, r := range u.cfg.Routes {
@@ -102,6 +102,27 @@ func (u *Unpacker) disposable(ctx context.Context, info store.Info) (to uint64, 
 		return 0, err
 	}
 	return to, nil
+}
+
+// taken returns the last sequence up to which a stream, or the gaps, need no
+// block any more.
+func (u *Unpacker) taken(ctx context.Context, name string, info store.Info) (uint64, error) {
+	w := u.workers[name]
+	if w != nil && w.status().Done {
+		return info.Last, nil
+	}
+	s := saved[entry]{kv: u.kv, key: keyCheckpoint(name)}
+	if found, err := s.load(ctx); err != nil || !found || s.val.Incarnation != info.Incarnation {
+		return 0, err
+	}
+	if w != nil && w.end > 0 && s.val.Block >= w.end { // by another instance
+		return info.Last, nil
+	}
+	need := s.val.Block
+	if a := s.val.Asked; a != nil {
+		need = min(need, a.First)
+	}
+	return max(need, 1) - 1, nil
 }
 
 // wholeBlocks returns the sequence up to which no block is cut.

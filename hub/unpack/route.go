@@ -29,6 +29,14 @@ func (t Table) Route(subject string) *Route {
 	return nil
 }
 
+// gives returns the route that gives messages of the subject to the stream, or nil.
+func (t Table) gives(stream, subject string) *Route {
+	if r := t.Route(subject); r != nil && r.Stream == stream && !r.Packed {
+		return r
+	}
+	return nil
+}
+
 // Streams lists the streams that are unpacked into, each once.
 func (t Table) Streams() (out []string) {
 	for _, r := range t {
@@ -38,6 +46,15 @@ func (t Table) Streams() (out []string) {
 	}
 	return out
 }
+
+// all reports whether it has a route for every subject, as far as one route
+// tells. A table of none is not known yet.
+func (t Table) all() bool {
+	return slices.ContainsFunc(t, func(r Route) bool { return r.Match == ">" }) || len(t) == 0
+}
+
+// unpacks reports whether any message can go to the stream.
+func (t Table) unpacks(stream string) bool { return slices.Contains(t.Streams(), stream) }
 
 // same reports whether both tables project alike.
 func (t Table) same(u Table) bool {
@@ -81,4 +98,50 @@ func (ts Tables) At(seq uint64) Table {
 		}
 	}
 	return nil
+}
+
+// since returns a copy without the versions of which the ledger, which begins at
+// first, has no block any more.
+func (ts Tables) since(first uint64) Tables {
+	for len(ts) > 1 && ts[1].From <= first {
+		ts = ts[1:]
+	}
+	return slices.Clone(ts)
+}
+
+// ever reports whether blocks from first to before end can have messages for the
+// stream.
+func (ts Tables) ever(stream string, first, end uint64) bool {
+	for i, v := range ts {
+		if v.From < end && (i+1 == len(ts) || ts[i+1].From > first) && v.Table.unpacks(stream) {
+			return true
+		}
+	}
+	return false
+}
+
+// End returns the sequence from which on nothing goes to the stream any more; 0
+// if something does, or if nothing ever did.
+func (ts Tables) End(stream string) (end uint64) {
+	for i, v := range ts {
+		if v.Table.unpacks(stream) {
+			end = 0
+			if i+1 < len(ts) {
+				end = ts[i+1].From
+			}
+		}
+	}
+	return end
+}
+
+// former lists the streams that only older versions unpack into.
+func (ts Tables) former() (out []string) {
+	for _, v := range ts {
+		for _, s := range v.Table.Streams() {
+			if !slices.Contains(out, s) && !ts[len(ts)-1].Table.unpacks(s) {
+				out = append(out, s)
+			}
+		}
+	}
+	return out
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,11 +43,25 @@ func New(ctx context.Context, cfg Config) (*Unpacker, error) {
 		return nil, err
 	}
 	u := &Unpacker{cfg: cfg, kv: kv, ledger: store.Blocks, closed: make(chan closedEpoch, 1024), workers: map[string]*worker{}}
-	for _, stream := range cfg.Routes.Streams() {
-		u.workers[stream] = &worker{u: u, stream: stream, state: saved[Checkpoint]{kv: kv, key: keyCheckpoint(stream)}}
+	tables, err := u.declareTables(ctx)
+	if err != nil {
+		return nil, err
 	}
-	u.gaps = &gaps{u: u, state: saved[Checkpoint]{kv: kv, key: keyCheckpoint(gapsName)}}
+	for _, stream := range cfg.Routes.Streams() {
+		u.employ(stream, 0)
+	}
+	for _, stream := range tables.former() {
+		if !cfg.Routes.unpacks(stream) {
+			u.employ(stream, tables.End(stream))
+		}
+	}
+	u.gaps = &gaps{u: u, state: saved[gapsEntry]{kv: kv, key: keyCheckpoint(gapsName)}}
 	return u, nil
+}
+
+// employ makes the worker of a stream.
+func (u *Unpacker) employ(stream string, end uint64) {
+	u.workers[stream] = &worker{u: u, stream: stream, end: end, state: saved[entry]{kv: u.kv, key: keyCheckpoint(stream)}}
 }
 
 // Run unpacks until ctx ends; it returns nil then. Whatever goes wrong
@@ -65,7 +81,7 @@ func (u *Unpacker) Run(ctx context.Context) error {
 		inner.Wait()
 		return context.Cause(ctx)
 	}
-	wg.Go(func() { u.keep(ctx, &u.gaps.health, "housekeeping", func(context.Context) {}, housekeeping) })
+	wg.Go(func() { u.keep(ctx, &u.gaps.health, "housekeeping", u.gaps.standby, housekeeping) })
 	wg.Go(func() { u.closeEpochs(ctx) })
 	wg.Wait()
 	return nil
@@ -83,6 +99,9 @@ func (u *Unpacker) keep(ctx context.Context, h *health, name string, standby fun
 		l := &lease{kv: u.kv, key: keyLease(name), id: u.cfg.Instance, renew: u.cfg.LeaseRenew, fault: u.cfg.Fault}
 		err := l.hold(ctx, standby, work)
 		if ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, errCourseEnd) {
 			return
 		}
 		if time.Since(began) > 2*retryMost {
@@ -126,32 +145,62 @@ func (h *health) get() error {
 
 // Status is how far one stream is, as this instance knows it.
 type Status struct {
-	Stream string
-	At     Checkpoint // zero until known
-	Err    error      // why it does not go on; nil if it does, or if another instance does it
+	Stream   string
+	At       Checkpoint // zero until known
+	Err      error      // why it does not go on; nil if it does, or if another instance does it
+	End      uint64     // of a stream whose routes are gone: it gets nothing from this block on
+	Done     bool       // that is reached
+	Intruded uint64     // messages that others have published into it, as far as this instance found out
+	Asked    *Walk      // back-fill that will begin
+	Walk     *Walk      // under way; At is in it
+	Walks    []Walk     // done
 }
 
-// Status lists every stream that is unpacked into.
+// Status lists every stream that is unpacked into: those of the routes in their
+// order, then those whose routes are gone.
 func (u *Unpacker) Status() (out []Status) {
-	for _, stream := range u.cfg.Routes.Streams() {
-		w := u.workers[stream]
-		out = append(out, Status{Stream: stream, At: w.seen(), Err: w.health.get()})
+	names := u.cfg.Routes.Streams()
+	for _, stream := range slices.Sorted(maps.Keys(u.workers)) {
+		if u.workers[stream].end > 0 {
+			names = append(names, stream)
+		}
+	}
+	for _, stream := range names {
+		out = append(out, u.workers[stream].status())
 	}
 	return out
 }
 
+func (w *worker) status() Status {
+	err := w.health.get()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return Status{
+		Stream: w.stream, At: w.at.Checkpoint, Err: err, End: w.end, Done: w.done, Intruded: w.intruded,
+		Asked: w.at.Asked, Walk: w.at.Walk, Walks: w.at.Done,
+	}
+}
+
 // Lag is how many blocks a stream is behind the ledger, whose last sequence is
-// given; 0 for a stream that is not unpacked into.
-func (u *Unpacker) Lag(stream string, ledgerLast uint64) uint64 {
+// given, those of a back-fill included; 0 for a stream that is not unpacked into.
+func (u *Unpacker) Lag(stream string, ledgerLast uint64) (lag uint64) {
 	w := u.workers[stream]
 	if w == nil {
 		return 0
 	}
-	at := w.seen()
-	if at.Block > ledgerLast || at.Incarnation == "" {
+	e := w.seen()
+	if e.Incarnation == "" {
 		return 0
 	}
-	return ledgerLast + 1 - at.Block
+	at, end := e.Position, ledgerLast+1
+	if w.end > 0 {
+		end = min(end, w.end)
+	}
+	if e.Walk != nil {
+		lag = e.Walk.End - min(at.Block, e.Walk.End)
+		at = e.Then
+	}
+	return lag + end - min(at.Block, end)
 }
 
 // CloseEpoch notes that a device will send nothing more in an epoch, so that its

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/fieldpost/fieldpost/hub/store"
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
@@ -14,14 +16,17 @@ import (
 type worker struct {
 	u      *Unpacker
 	stream string
-	state  saved[Checkpoint] // owned by work
+	end    uint64       // of a stream whose routes are gone: the ledger has nothing for it from here on; 0: it has
+	state  saved[entry] // owned by work
 	health health
 
-	mu sync.Mutex
-	at Checkpoint // newest fact known; guarded by mu
+	mu       sync.Mutex
+	at       entry  // newest fact known; guarded by mu
+	done     bool   // the end is reached; guarded by mu
+	intruded uint64 // messages of others found in the stream; guarded by mu
 }
 
-func (w *worker) seen() Checkpoint {
+func (w *worker) seen() entry {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.at
@@ -29,16 +34,20 @@ func (w *worker) seen() Checkpoint {
 
 // confirm notes a fact.
 func (w *worker) confirm(c Checkpoint) {
+	e := w.state.val
+	e.Checkpoint = c
 	w.mu.Lock()
-	w.at = c
+	w.at = e
 	w.mu.Unlock()
 }
 
 // standby keeps Status and Lag fresh while another instance works.
 func (w *worker) standby(ctx context.Context) {
-	s := saved[Checkpoint]{kv: w.state.kv, key: w.state.key}
+	s := saved[entry]{kv: w.state.kv, key: w.state.key}
 	if found, err := s.load(ctx); err == nil && found {
-		w.confirm(s.val)
+		w.mu.Lock()
+		w.at = s.val
+		w.mu.Unlock()
 		w.health.set(w.u, w.stream, nil)
 	}
 }
@@ -55,6 +64,10 @@ func (w *worker) work(ctx context.Context) error {
 		switch {
 		case errors.Is(err, wire.ErrVersion):
 			return err // a newer instance may take over
+		case errors.Is(err, errCourseEnd), w.end > 0 && errors.Is(err, jetstream.ErrStreamNotFound):
+			return w.finished(err)
+		case errors.Is(err, errNews):
+			continue
 		case errors.Is(err, store.ErrGuard), errors.Is(err, errConflict):
 			// Another instance writes. If it took our lease over, ctx ends soon; if it
 			// believes to hold one that it has lost, it will notice.
@@ -78,7 +91,7 @@ func (w *worker) work(ctx context.Context) error {
 // turn resumes and unpacks until something fails. It reports whether anything
 // was stored.
 func (w *worker) turn(ctx context.Context) (stored bool, err error) {
-	tables, err := w.u.ensureTables(ctx)
+	tables, err := w.u.currentTables(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -86,8 +99,11 @@ func (w *worker) turn(ctx context.Context) (stored bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	p := &pump{w: w, from: from, tables: tables}
+	p := &pump{w: w, from: from, course: w.course(tables)}
 	err = p.run(ctx)
+	if p.course.walk != nil && errors.Is(err, errCourseEnd) {
+		err = w.endWalk(ctx, p.fact.StreamSeq)
+	}
 	return p.stored, err
 }
 
@@ -116,14 +132,17 @@ func (w *worker) resume(ctx context.Context, tables Tables) (start, error) {
 	if err != nil {
 		return start{}, err
 	}
-	cp, last := w.state.val, stream.Last
+	cp, last := w.state.val.Checkpoint, stream.Last
 	if found && cp.Incarnation == ledger.Incarnation && last >= cp.StreamSeq && cp.Block <= ledger.Last+1 {
-		if cp.Block < ledger.First && ledger.First > 1 {
-			w.lost(cp.Block, ledger.First)
-		}
 		from := start{Checkpoint: cp, last: last, ledger: ledger.Last}
+		if cp.Block < ledger.First {
+			w.lost(w.course(tables), cp.Block, ledger.First)
+		}
 		err := w.known(ctx, &from, tables)
-		w.confirm(cp)
+		if err == nil && from.skip == 0 && w.state.val.Asked != nil {
+			err = w.beginWalk(ctx, &from, ledger.First)
+		}
+		w.confirm(w.state.val.Checkpoint)
 		return from, err
 	}
 	cp, err = w.anew(ctx, found, cp, ledger, last, tables)
@@ -158,9 +177,11 @@ func (w *worker) anew(ctx context.Context, found bool, old Checkpoint, ledger st
 	log := w.u.cfg.Log.With("stream", w.stream)
 	switch {
 	case found && old.Incarnation != ledger.Incarnation:
+		w.forgetWalks()
 		log.Warn("the ledger is a new one; unpacking starts at its first block", "block", cp.Block)
 		return cp, w.save(ctx, cp)
 	case found && old.Block > ledger.Last+1:
+		w.forgetWalks()
 		cp.Block = ledger.Last + 1
 		log.Error("the ledger has lost blocks that were unpacked already; unpacking starts at its end", "expected", old.Block, "block", cp.Block)
 		return cp, w.save(ctx, cp)
@@ -181,7 +202,11 @@ func (w *worker) anew(ctx context.Context, found bool, old Checkpoint, ledger st
 	return cp, w.save(ctx, cp)
 }
 
-func (w *worker) lost(from, first uint64) {
+// lost reports blocks that are gone, if they can have had messages for the stream.
+func (w *worker) lost(c course, from, first uint64) {
+	if c.walk == nil && !c.tables.ever(w.stream, from, first) || first <= 1 || from == 0 {
+		return
+	}
 	w.u.cfg.Log.Error("blocks were removed before they were unpacked", "stream", w.stream, "first", from, "last", first-1)
 }
 
@@ -190,5 +215,7 @@ func (w *worker) save(ctx context.Context, cp Checkpoint) error {
 	if err := w.u.fault("unpack:checkpoint"); err != nil {
 		return err
 	}
-	return w.state.store(ctx, cp)
+	e := w.state.val
+	e.Checkpoint = cp
+	return w.state.store(ctx, e)
 }
