@@ -10,8 +10,10 @@
 // sessions end with a word, what is stored is acked, unpacking leaves a
 // checkpoint, and the store closes last.
 //
-// Reading order: config.go, size.go and validate.go (what can be asked for),
-// hub.go (assembly), maxstore.go (how much disk), stages.go (how parts run and
-// stop), monitor.go and metrics.go (what is seen), http.go and tail.go (what is
-// shown), import.go (files that people carry). The shapes of the answers are in hub/admin.
+// Reading order: config.go, size.go, validate.go, routes.go and cover.go (what
+// can be asked for), hub.go (assembly), maxstore.go (how much disk), changes.go
+// (what a new configuration may do to old streams), stages.go (how parts run and
+// stop), monitor.go, inspect.go and metrics.go (what is seen), http.go,
+// routesapi.go and tail.go (what is shown), import.go (files that people carry).
+// The shapes of the answers are in hub/admin.
 package hub

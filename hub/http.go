@@ -69,6 +69,8 @@ func (h *Hub) routes() http.Handler {
 	mux.HandleFunc("GET /v1/devices", h.devices)
 	mux.HandleFunc("GET /v1/devices/{device}", h.device)
 	mux.HandleFunc("DELETE /v1/devices/{device}", h.forgetDevice)
+	mux.HandleFunc("GET /v1/routes", h.listRoutes)
+	mux.HandleFunc("POST /v1/routes/{stream}/backfill", h.backfill)
 	mux.HandleFunc("GET /v1/tail", h.tail)
 	mux.HandleFunc("GET /v1/messages", h.messages)
 	mux.HandleFunc("POST /v1/ack", h.ack)
@@ -82,7 +84,7 @@ func (h *Hub) routes() http.Handler {
 			problem(w, http.StatusMethodNotAllowed, "method_not_allowed", r.Method+" is not offered here; use GET")
 			return
 		}
-		problem(w, http.StatusNotFound, "not_found", "no such page; there are /healthz, /readyz, /metrics, /v1/status, /v1/devices, /v1/tail, /v1/messages, /v1/ack and /v1/import")
+		problem(w, http.StatusNotFound, "not_found", "no such page; there are /healthz, /readyz, /metrics, /v1/status, /v1/devices, /v1/routes, /v1/tail, /v1/messages, /v1/ack and /v1/import")
 	})
 	all := http.NewServeMux()
 	all.HandleFunc("POST /v1/import", h.importFile) // the only body without a limit
@@ -135,7 +137,13 @@ func (h *Hub) running(w http.ResponseWriter) *parts {
 func (h *Hub) readyz(w http.ResponseWriter, r *http.Request) {
 	reasons := h.notReady(r.Context())
 	if len(reasons) == 0 {
-		writeText(w, "ready\n")
+		text := "ready\n"
+		if p := h.open.Load(); p != nil {
+			for _, note := range p.monitor.notes() {
+				text += "note: " + note + "\n"
+			}
+		}
+		writeText(w, text)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -167,7 +175,7 @@ func (h *Hub) status(w http.ResponseWriter, r *http.Request) {
 		HubID: p.hubID, Version: h.cfg.Version, Instance: h.instance, Started: h.started,
 		Ready: len(reasons) == 0, Reasons: append([]string{}, reasons...), NATS: p.store.ClientURL(),
 		Streams: seen.streams, Devices: admin.DeviceNumbers{Online: n.Online, Total: n.Online + n.Offline},
-		Ledger: admin.Ledger{Seq: seen.ledger},
+		Ledger: admin.Ledger{Seq: seen.ledger}, Notes: p.monitor.notes(),
 	}
 	for i, route := range h.cfg.Routes {
 		out.Routes = append(out.Routes, admin.Route{Match: route.Match, Stream: route.Stream, Prefix: route.Prefix, Packed: route.packed(), Lag: seen.lag[i]})

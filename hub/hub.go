@@ -153,6 +153,7 @@ func (h *Hub) notReady(ctx context.Context) []string {
 type parts struct {
 	hub      *Hub
 	store    *store.Store
+	layout   store.Layout
 	hubID    string
 	conn     *nats.Conn // of the registry and the HTTP API
 	js       jetstream.JetStream
@@ -255,9 +256,13 @@ func (p *parts) openStore(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := p.hub.checkChanges(ctx, p.store, l); err != nil {
+		return err
+	}
 	if err := p.store.EnsureStreams(ctx, l); err != nil {
 		return err
 	}
+	p.layout = l
 	if embedded {
 		if err := p.hub.settleMaxStore(total); err != nil {
 			return err

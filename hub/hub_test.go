@@ -155,7 +155,7 @@ func (r *running) get(path string) (int, string) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
 		}
@@ -346,12 +346,12 @@ func TestReadinessNamesTheReason(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "ready again", func() bool { code, _ := r.get("/readyz"); return code == 200 })
-	if err := js.DeleteStream("EDGE"); err != nil {
+	if err := js.DeleteStream("BLOCKS"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "readyz misses EDGE", func() bool {
+	eventually(t, "readyz misses BLOCKS", func() bool {
 		code, body := r.get("/readyz")
-		return code == 503 && strings.Contains(body, "EDGE")
+		return code == 503 && strings.Contains(body, "BLOCKS")
 	})
 	if code, _ := r.get("/healthz"); code != 200 {
 		t.Errorf("healthz %d", code)

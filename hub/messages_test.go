@@ -2,7 +2,6 @@ package hub
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -34,27 +33,18 @@ func (r *running) read(query string) (out []admin.Message) {
 	}
 }
 
-func (r *running) post(path string, in any) (int, string) {
+func (r *running) postJSON(path string, in any) (int, string) {
 	r.t.Helper()
 	body, err := json.Marshal(in)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	resp, err := http.Post("http://"+r.Addrs().HTTP+path, "application/json", bytes.NewReader(body))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return resp.StatusCode, string(answer)
+	return r.post(path, "application/json", string(body))
 }
 
 func (r *running) settle(in admin.Ack) {
 	r.t.Helper()
-	if code, body := r.post("/v1/ack", in); code != http.StatusNoContent {
+	if code, body := r.postJSON("/v1/ack", in); code != http.StatusNoContent {
 		r.t.Fatalf("%+v: %d %s", in, code, body)
 	}
 }
@@ -253,23 +243,18 @@ func TestHostileAcks(t *testing.T) {
 		"delay of an ack":    {Acks: []string{token("EDGE.g.1.1.1.1.0")}, Delay: "1s"},
 		"long reason":        {Acks: []string{token("EDGE.g.1.1.1.1.0")}, Action: "term", Reason: strings.Repeat("x", 300)},
 	} {
-		if code, body := r.post("/v1/ack", in); code != http.StatusBadRequest {
+		if code, body := r.postJSON("/v1/ack", in); code != http.StatusBadRequest {
 			t.Errorf("%s: %d %s", name, code, body)
 		}
 	}
-	if code, body := r.post("/v1/ack", admin.Ack{Acks: []string{token("EDGE.nobody.1.1.1.1.0")}}); code != http.StatusNotFound {
+	if code, body := r.postJSON("/v1/ack", admin.Ack{Acks: []string{token("EDGE.nobody.1.1.1.1.0")}}); code != http.StatusNotFound {
 		t.Errorf("a group that does not exist: %d %s", code, body)
 	}
-	if code, _ := r.post("/v1/ack", map[string]any{"ackz": 1}); code != http.StatusBadRequest {
+	if code, _ := r.postJSON("/v1/ack", map[string]any{"ackz": 1}); code != http.StatusBadRequest {
 		t.Errorf("an unknown key: %d", code)
 	}
-	resp, err := http.Post("http://"+r.Addrs().HTTP+"/v1/ack", "text/plain", strings.NewReader(`{"acks":["x"]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusUnsupportedMediaType {
-		t.Errorf("a form of another site: %s", resp.Status)
+	if code, body := r.post("/v1/ack", "text/plain", `{"acks":["x"]}`); code != http.StatusUnsupportedMediaType {
+		t.Errorf("a form of another site: %d %s", code, body)
 	}
 }
 

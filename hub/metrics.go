@@ -89,6 +89,7 @@ func newMetrics(cfg Config) *hubMetrics {
 	}
 	m.gauge(`fieldpost_hub_devices{state="online"}`, func() float64 { return float64(m.n.Online) })
 	m.gauge(`fieldpost_hub_devices{state="offline"}`, func() float64 { return float64(m.n.Offline) })
+	m.gauge("fieldpost_hub_unrouted_messages_total", func() float64 { return float64(m.seen.unrouted) })
 	m.gauge("fieldpost_hub_backlog_messages", func() float64 { return float64(m.n.Backlog) })
 	return m
 }

@@ -21,11 +21,12 @@ const (
 
 // sighting is the streams at one moment.
 type sighting struct {
-	at      time.Time
-	streams []admin.Stream
-	lag     []uint64 // by route, blocks
-	ledger  uint64   // last sequence of BLOCKS
-	err     error    // of reading them
+	at       time.Time
+	streams  []admin.Stream
+	lag      []uint64 // by route, blocks
+	ledger   uint64   // last sequence of BLOCKS
+	unrouted uint64   // messages that no route takes
+	err      error    // of reading them
 }
 
 func (s sighting) stream(name string) admin.Stream {
@@ -43,9 +44,10 @@ type monitor struct {
 	parts *parts
 
 	mu     sync.Mutex
-	last   sighting // guarded by mu
-	probed error    // of the last write probe; guarded by mu
-	failed error    // of the embedded server, for good; guarded by mu
+	last   sighting   // guarded by mu
+	probed error      // of the last write probe; guarded by mu
+	failed error      // of the embedded server, for good; guarded by mu
+	seen   inspection // guarded by mu
 }
 
 // run keeps the gauges fresh and probes that the store takes writes.
@@ -54,6 +56,7 @@ func (m *monitor) run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		m.probe(ctx)
+		m.inspect(ctx)
 		m.look(ctx)
 		select {
 		case <-ctx.Done():
@@ -136,6 +139,7 @@ func (m *monitor) read(ctx context.Context) sighting {
 			MaxBytes: info.MaxBytes, First: info.First, Last: info.Last})
 	}
 	s.ledger = s.stream(store.Blocks).Last
+	s.unrouted = m.parts.unpack.Unrouted().Messages
 	for i := range s.lag {
 		s.lag[i] = m.parts.lag(i, s.ledger)
 	}
@@ -146,8 +150,12 @@ func (m *monitor) read(ctx context.Context) sighting {
 func (m *monitor) reasons(ctx context.Context) (out []string) {
 	s := m.look(ctx)
 	m.mu.Lock()
-	probed, failed := m.probed, m.failed
+	probed, failed, found := m.probed, m.failed, m.seen
 	m.mu.Unlock()
+	out = append(out, found.reasons...)
+	if found.err != nil {
+		out = append(out, found.err.Error())
+	}
 	if err := m.parts.store.Err(); err != nil {
 		out = append(out, err.Error())
 	}
@@ -184,4 +192,11 @@ func (h *Hub) refusesWhenFull(stream string) bool {
 		}
 	}
 	return false
+}
+
+// orphans lists the streams without a route.
+func (m *monitor) orphans() []store.Held {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.seen.orphans
 }

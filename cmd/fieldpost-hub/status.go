@@ -57,6 +57,9 @@ func writeStatus(w io.Writer, s admin.Status, now time.Time) {
 		}
 		fmt.Fprintf(w, "webhook  %s: %s to %s %s\n", h.Name, h.Stream, cli.Visible(h.URL), state)
 	}
+	for _, note := range s.Notes {
+		fmt.Fprintf(w, "note     %s\n", cli.Visible(note))
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "\nSTREAM\tMESSAGES\tBYTES\tOF")
 	for _, st := range s.Streams {

@@ -4,7 +4,7 @@
 // Every call takes a context and returns either the answer or an error that
 // says what to do; *Problem is what the hub itself refused.
 //
-// Reading order: types.go, client.go, tail.go, import.go.
+// Reading order: types.go, client.go, routes.go, tail.go, import.go.
 package admin
 
 import (
@@ -24,8 +24,9 @@ type Status struct {
 	Instance string        `json:"instance"`
 	Started  time.Time     `json:"started"`
 	Ready    bool          `json:"ready"`
-	Reasons  []string      `json:"reasons"` // why not ready; never null
-	NATS     string        `json:"nats"`    // where agents and back ends connect
+	Reasons  []string      `json:"reasons"`         // why not ready; never null
+	Notes    []string      `json:"notes,omitempty"` // what somebody should know although the work is done
+	NATS     string        `json:"nats"`            // where agents and back ends connect
 	Streams  []Stream      `json:"streams"`
 	Routes   []Route       `json:"routes"`
 	Devices  DeviceNumbers `json:"devices"`

@@ -308,7 +308,7 @@ func (w *world) start(cfg Config) (u *Unpacker, stop func()) {
 // wait polls until ok or for three minutes: a loaded machine syncs slowly.
 func (w *world) wait(what string, ok func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(3*time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("waited in vain: %s; %s\n%s", what, w.state(), strings.Join(ours(), "\n\n"))
 		}

@@ -1,0 +1,153 @@
+package hub
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"time"
+
+	"github.com/fieldpost/fieldpost/hub/admin"
+	"github.com/fieldpost/fieldpost/hub/unpack"
+)
+
+// listRoutes is GET /v1/routes.
+func (h *Hub) listRoutes(w http.ResponseWriter, r *http.Request) {
+	p := h.running(w)
+	if p == nil {
+		return
+	}
+	seen := p.monitor.look(r.Context())
+	states := map[string]unpack.Status{}
+	for _, s := range p.unpack.Status() {
+		states[s.Stream] = s
+	}
+	n := p.unpack.Unrouted()
+	out := admin.Routes{
+		Routes: []admin.RouteState{}, Orphans: []admin.Orphan{},
+		Unrouted: admin.Unrouted{Messages: n.Messages, Subject: n.Subject, Block: n.Block},
+		Ledger:   seen.stream("BLOCKS"),
+	}
+	for i, route := range h.cfg.Routes {
+		s := admin.RouteState{
+			Route:  admin.Route{Match: route.Match, Stream: route.Stream, Prefix: route.Prefix, Packed: route.packed(), Lag: seen.lag[i]},
+			MaxAge: int64(route.MaxAge / time.Second),
+		}
+		if !route.packed() {
+			s.Discard, s.Compression = route.Discard, route.Compression
+			s.State, s.Backfill, s.Backfilled, s.Error = p.routeState(seen.stream(route.Stream), states[route.Stream])
+		}
+		out.Routes = append(out.Routes, s)
+	}
+	for _, o := range p.monitor.orphans() {
+		s := states[o.Name]
+		left := uint64(0)
+		if s.Stream != "" && !s.Done {
+			left = p.unpack.Lag(o.Name, seen.ledger)
+		}
+		out.Orphans = append(out.Orphans, admin.Orphan{Stream: adminStream(o), Subjects: o.Subjects, Lag: left})
+	}
+	writeJSON(w, out)
+}
+
+func (p *parts) routeState(st admin.Stream, s unpack.Status) (admin.Stream, *admin.Backfill, []admin.Range, string) {
+	var b *admin.Backfill
+	switch {
+	case s.Walk != nil:
+		b = &admin.Backfill{Range: blocks(*s.Walk), Next: s.At.Block}
+	case s.Asked != nil:
+		b = &admin.Backfill{Range: blocks(*s.Asked), Next: s.Asked.First}
+	}
+	var done []admin.Range
+	for _, d := range s.Walks {
+		done = append(done, blocks(d))
+	}
+	text := ""
+	if s.Err != nil {
+		text = s.Err.Error()
+	}
+	return st, b, done, text
+}
+
+func blocks(w unpack.Walk) admin.Range { return admin.Range{First: w.First, Last: w.End - 1} }
+
+// backfill is POST /v1/routes/{stream}/backfill.
+func (h *Hub) backfill(w http.ResponseWriter, r *http.Request) {
+	p := h.running(w)
+	if p == nil {
+		return
+	}
+	stream := r.PathValue("stream")
+	since, status, code, err := readBackfill(r)
+	if err != nil {
+		problem(w, status, code, err.Error())
+		return
+	}
+	walk, first, err := p.unpack.Backfill(r.Context(), stream, since)
+	if err != nil {
+		backfillProblem(w, stream, err)
+		return
+	}
+	h.cfg.Log.Info("a back-fill is asked for", "stream", stream, "first_block", walk.First, "last_block", walk.End-1)
+	out := admin.Backfilling{Stream: stream, Range: blocks(walk), LedgerFirst: first}
+	if since.Seq > 0 && since.Seq < first || since.Seq == 0 && since.Time.IsZero() && first > 1 {
+		out.Note = fmt.Sprintf("the ledger begins at block %d; what is older is gone", first)
+	}
+	writeJSON(w, out)
+}
+
+// readBackfill reads and checks the request.
+func readBackfill(r *http.Request) (since unpack.Since, status int, code string, err error) {
+	if r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
+		return since, http.StatusForbidden, "forbidden", errors.New("back-fills are not begun from web pages; use `fieldpost-hub routes backfill`")
+	}
+	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
+		return since, http.StatusUnsupportedMediaType, "bad_request", errors.New(`the body is JSON such as {"from":"2026-01-02T15:04:05Z"}, Content-Type application/json`)
+	}
+	bad := func(err error) (unpack.Since, int, string, error) {
+		return unpack.Since{}, http.StatusBadRequest, "bad_request", fmt.Errorf(`%w; the body is {}, {"from":<block>} or {"from":"<RFC 3339 time>"}`, err)
+	}
+	var body struct {
+		From json.RawMessage `json:"from"`
+	}
+	dec := json.NewDecoder(r.Body) // bounded by the server
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&body); err != nil {
+		return bad(err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return bad(errors.New("something follows the object"))
+	}
+	if len(body.From) == 0 || string(body.From) == "null" {
+		return since, 0, "", nil
+	}
+	if body.From[0] == '"' {
+		var text string
+		if err := json.Unmarshal(body.From, &text); err != nil {
+			return bad(err)
+		}
+		if since.Time, err = time.Parse(time.RFC3339, text); err != nil {
+			return bad(fmt.Errorf("from %q is no time", text))
+		}
+		return since, 0, "", nil
+	}
+	if err := json.Unmarshal(body.From, &since.Seq); err != nil || since.Seq == 0 {
+		return bad(fmt.Errorf("from %.40s is no block of the ledger, which are counted from 1", body.From))
+	}
+	return since, 0, "", nil
+}
+
+func backfillProblem(w http.ResponseWriter, stream string, err error) {
+	switch {
+	case errors.Is(err, unpack.ErrNoRoute):
+		problem(w, http.StatusNotFound, "not_found", fmt.Sprintf("stream %q: %v; `fieldpost-hub routes list` shows those that do", stream, err))
+	case errors.Is(err, unpack.ErrBackfilling):
+		problem(w, http.StatusConflict, "conflict", fmt.Sprintf("stream %s: %v; `fieldpost-hub routes list` shows how far it is", stream, err))
+	case errors.Is(err, unpack.ErrBackfilled), errors.Is(err, unpack.ErrManyBackfill):
+		problem(w, http.StatusConflict, "conflict", fmt.Sprintf("stream %s: %v", stream, err))
+	default:
+		problem(w, http.StatusServiceUnavailable, "unavailable", fmt.Sprintf("stream %s: %v; try again in a moment", stream, err))
+	}
+}
