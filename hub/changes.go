@@ -66,3 +66,39 @@ func (h *Hub) checkPrefixChange(ctx context.Context, s *store.Store, p *problems
 	}
 	return err
 }
+
+// orphanSlack is what an orphaned stream may grow by beyond what it holds: by
+// nothing, but for the store's own bookkeeping.
+const orphanSlack = 1 << 20
+
+// releaseOrphans lets the streams without a route reserve no more of max_store
+// than they hold, so that others can have it. They get nothing any more. In a
+// cluster another instance may still have the route: there everything stays.
+func (h *Hub) releaseOrphans(ctx context.Context, s *store.Store, l store.Layout) error {
+	if s.Server() == nil {
+		return nil
+	}
+	orphans, err := s.Orphans(ctx, l)
+	if err != nil {
+		return err
+	}
+	for _, o := range orphans {
+		need := int64(o.Bytes) + orphanSlack
+		if o.MaxBytes >= 0 && o.MaxBytes <= need {
+			continue
+		}
+		behind, err := unpack.Behind(ctx, s, o.Name)
+		if err != nil {
+			return err
+		}
+		if behind > 0 { // what is still to come needs room
+			h.cfg.Log.Warn("a stream without a route keeps its share of max_store until it has what was received for it", "stream", o.Name, "blocks", behind, "max_bytes", o.MaxBytes)
+			continue
+		}
+		if err := s.SetMaxBytes(ctx, o.Name, need); err != nil {
+			return err
+		}
+		h.cfg.Log.Info("a stream without a route gives up its share of max_store beyond what it holds", "stream", o.Name, "was", o.MaxBytes, "max_bytes", need)
+	}
+	return nil
+}

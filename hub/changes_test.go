@@ -170,6 +170,7 @@ func TestChangesThatAreRefused(t *testing.T) {
 func TestRemovedRouteAndBackfill(t *testing.T) {
 	cfg := filled(t)
 	cfg.Routes = []Route{{Match: "nothing.>", Unpack: noUnpack, MaxAge: time.Hour}, small("sensors.*", "NEW"), small("other.>", "OTHER")}
+	cfg.Routes[1].MaxBytes = Size{Bytes: 140 << 20} // has room only if those give up theirs
 	r := start(t, cfg)
 	c := r.admin()
 	orphans := func() (out []string) {
@@ -196,7 +197,7 @@ func TestRemovedRouteAndBackfill(t *testing.T) {
 		return err == nil && list.Unrouted.Messages == 2 && list.Unrouted.Subject == "strange" && strings.Contains(page, "fieldpost_hub_unrouted_messages_total 2")
 	})
 	code, body := r.get("/readyz")
-	if code != 200 || !strings.Contains(body, "note: stream LOGS is orphaned") || !strings.Contains(body, "note: 2 messages had no route, the newest with subject strange") {
+	if code != 200 || !strings.Contains(body, "note: stream LOGS is orphaned") || !strings.Contains(body, "note: messages without a route: 2, the newest with subject strange") {
 		t.Errorf("readyz: %d %s", code, body)
 	}
 
@@ -345,6 +346,6 @@ func TestOthersPublishIntoARoute(t *testing.T) {
 	}
 	eventually(t, "readyz tells of it", func() bool {
 		code, body := r.get("/readyz")
-		return code == 200 && strings.Contains(body, "note: others have published 1 messages into stream EDGE")
+		return code == 200 && strings.Contains(body, "note: messages of others in stream EDGE, which only the hub may write: 1 or more")
 	})
 }

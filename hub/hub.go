@@ -259,6 +259,9 @@ func (p *parts) openStore(ctx context.Context) (err error) {
 	if err := p.hub.checkChanges(ctx, p.store, l); err != nil {
 		return err
 	}
+	if err := p.hub.releaseOrphans(ctx, p.store, l); err != nil {
+		return err
+	}
 	if err := p.store.EnsureStreams(ctx, l); err != nil {
 		return err
 	}

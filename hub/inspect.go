@@ -101,12 +101,12 @@ func (m *monitor) notes() (out []string) {
 	}
 	for _, u := range m.parts.unpack.Status() {
 		if u.Intruded > 0 {
-			out = append(out, fmt.Sprintf("others have published %d messages into stream %s, which only the hub may write; they stay there, without Fieldpost-Block, and nothing of the hub's is lost: "+
-				"take away their right to publish to its subjects", u.Intruded, u.Stream))
+			out = append(out, fmt.Sprintf("messages of others in stream %s, which only the hub may write: %d or more since this hub started; they stay there, and nothing of the hub's is lost: "+
+				"take away their right to publish to its subjects", u.Stream, u.Intruded))
 		}
 	}
 	if n := m.parts.unpack.Unrouted(); n.Messages > 0 {
-		out = append(out, fmt.Sprintf("%d messages had no route, the newest with subject %s: they are in no stream, and in BLOCKS only until blocks.retain; add a route for them, then `fieldpost-hub routes backfill`", n.Messages, n.Subject))
+		out = append(out, fmt.Sprintf("messages without a route: %d, the newest with subject %s; they are in no stream, and in BLOCKS only until blocks.retain: add a route for them, then `fieldpost-hub routes backfill`", n.Messages, n.Subject))
 	}
 	return out
 }

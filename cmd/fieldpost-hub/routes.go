@@ -100,7 +100,7 @@ func writeRoutes(w io.Writer, r admin.Routes) {
 	}
 	t.Flush()
 	if n := r.Unrouted; n.Messages > 0 {
-		fmt.Fprintf(w, "\n%s messages had no route, the newest with subject %s\n", cli.Count(n.Messages), cli.Visible(n.Subject))
+		fmt.Fprintf(w, "\nmessages without a route: %s, the newest with subject %s\n", cli.Count(n.Messages), cli.Visible(n.Subject))
 	}
 }
 

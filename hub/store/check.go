@@ -158,3 +158,17 @@ func (s *Store) Orphans(ctx context.Context, l Layout) (out []Held, err error) {
 	slices.SortFunc(out, func(a, b Held) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
 }
+
+// SetMaxBytes changes how much a stream may hold.
+func (s *Store) SetMaxBytes(ctx context.Context, stream string, bytes int64) error {
+	st, err := s.js.Stream(ctx, stream)
+	if err == nil {
+		cfg := st.CachedInfo().Config
+		cfg.MaxBytes = bytes
+		_, err = s.js.UpdateStream(ctx, cfg)
+	}
+	if err != nil {
+		return fmt.Errorf("store: max_bytes of %s: %w", stream, explain(err))
+	}
+	return nil
+}

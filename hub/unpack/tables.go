@@ -57,8 +57,8 @@ func (u *Unpacker) tables(ctx context.Context, declare bool) (Tables, error) {
 }
 
 // Behind returns how many blocks of the ledger a stream has not got yet, by its
-// checkpoint, before anything runs. 0 if there is no ledger, or nothing was ever
-// unpacked into the stream.
+// checkpoint, before anything runs; of a stream whose routes are gone, of those
+// that are its. 0 if there is no ledger, or nothing was ever unpacked into it.
 func Behind(ctx context.Context, s *store.Store, stream string) (uint64, error) {
 	kv, err := s.KV(ctx, store.HubBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -83,5 +83,13 @@ func Behind(ctx context.Context, s *store.Store, stream string) (uint64, error) 
 	if e.val.Walk != nil {
 		at = e.val.Then
 	}
-	return info.Last + 1 - min(at.Block, info.Last+1), nil
+	t := saved[tablesValue]{kv: kv, key: keyTables}
+	if _, err := t.load(ctx); err != nil {
+		return 0, err
+	}
+	end := info.Last + 1
+	if n := t.val.Versions.End(stream); n > 0 && t.val.Incarnation == info.Incarnation {
+		end = min(end, n)
+	}
+	return end - min(at.Block, end), nil
 }
