@@ -29,23 +29,22 @@ func (w *worker) locate(ctx context.Context, last uint64, cp Checkpoint, tables 
 		if err != nil {
 			return Position{}, false, err
 		}
-		pos, ok, err := w.place(ctx, m, w.course(tables))
+		c := w.course(tables)
+		pos, ok, err := w.place(ctx, m, c)
+		if err == nil && !ok && c.walk != nil {
+			if pos, ok, err = w.place(ctx, m, course{tables: tables}); ok && w.overtaken(pos) {
+				continue
+			}
+			ok = false
+		}
 		if err != nil {
 			return Position{}, false, err
 		}
-		switch {
-		case !ok:
-			others++
-		case w.behindWalk(pos):
-			if !w.overtaken(pos) {
-				others++
-			}
-		case !pos.Before(cp.Position): // else somebody has copied an old one of ours
+		if ok && !pos.Before(cp.Position) { // else somebody has copied an old one of ours
 			w.foreign(others)
 			return pos, true, nil
-		default:
-			others++
 		}
+		others++
 	}
 	w.foreign(others)
 	return cp.Position, true, nil
@@ -78,7 +77,7 @@ func (w *worker) place(ctx context.Context, m store.Stored, c course) (pos Posit
 	if err != nil {
 		return Position{}, false, nil // a poison block projects to nothing
 	}
-	outs, err := c.at(seq).projector(w.stream).Project(nil, seq, raw.Subject, b)
+	outs, err := c.projector(w.stream).Project(nil, seq, raw.Subject, b)
 	if err != nil {
 		return Position{}, false, nil
 	}

@@ -104,7 +104,7 @@ func (p *Projector) route(device string, seq uint64, subjects []string) (any boo
 // its messages: neither by then, the route of the block's time, nor by an
 // earlier walk.
 func (p *Projector) late(then *Route, seq uint64, subject string) *Route {
-	if then != nil {
+	if then != nil || !p.walk.holds(seq) {
 		return nil
 	}
 	for i := range p.done {

@@ -145,3 +145,10 @@ func (ts Tables) former() (out []string) {
 	}
 	return out
 }
+
+// same reports whether both end with the same version: others are only added
+// behind it.
+func (ts Tables) same(us Tables) bool {
+	n, m := len(ts), len(us)
+	return n > 0 && m > 0 && ts[n-1].From == us[m-1].From && ts[n-1].Table.same(us[m-1].Table)
+}

@@ -151,3 +151,42 @@ func TestUnroutedAreCounted(t *testing.T) {
 	}
 	w.check()
 }
+
+// However often the routes change, whatever dies, and while blocks keep coming:
+// each block is unpacked by the table of its time.
+func TestRoutesChangeUnderCrashes(t *testing.T) {
+	alarms, edge := Route{Match: "alarm.>", Stream: "ALARMS", Prefix: "alarms"}, Route{Match: ">", Stream: "EDGE", Prefix: "edge"}
+	tables := []Table{
+		{alarms, edge},
+		{edge},
+		{{Match: "alarm.>", Packed: true}, edge},
+		{{Match: "a.>", Stream: "ALARMS", Prefix: "alarms"}, {Match: "x.>", Packed: true}, edge},
+		{alarms, {Match: "temp", Stream: "EDGE", Prefix: "edge"}},
+	}
+	for range 3 {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			for range 6 {
+				w.routes = tables[w.rng.IntN(len(tables))]
+				c := newCrash("", 20+w.rng.Int64N(200)) // at any point
+				cfg := w.config()
+				cfg.Fault = c.at
+				_, stop := w.start(cfg)
+				w.some(6)
+				select {
+				case <-c.died:
+				case <-time.After(200 * time.Millisecond): // or at the stop, or not at all
+				}
+				stop()
+				w.some(3)
+			}
+			_, stop := w.start(w.config())
+			w.some(5)
+			w.caughtUp()
+			stop()
+			w.check()
+			w.checkSets()
+		})
+	}
+}

@@ -54,15 +54,6 @@ func (w *worker) course(tables Tables) course {
 
 func (c course) over(next uint64) bool { return c.end > 0 && next >= c.end }
 
-// at returns the course by which the block at seq is unpacked: a walk ends where
-// the stream went on from its route's time.
-func (c course) at(seq uint64) course {
-	if c.walk != nil && !c.walk.holds(seq) {
-		return course{tables: c.tables}
-	}
-	return c
-}
-
 func (c course) projector(stream string) *Projector {
 	p := NewProjector(stream, c.tables)
 	p.walk, p.done = c.walk, c.done
@@ -114,12 +105,6 @@ func (w *worker) forgetWalks() {
 	e.Asked, e.Walk, e.Then, e.Done = nil, nil, Position{}, nil
 }
 
-// behindWalk reports whether a position is not of the walk under way.
-func (w *worker) behindWalk(pos Position) bool {
-	walk := w.state.val.Walk
-	return walk != nil && !walk.holds(pos.Block)
-}
-
 // overtaken takes a message, of which this is the position after it, for one
 // that an instance wrote which did not know of the walk yet: after the walk was
 // made durable and before anything of it was stored. The stream has it, so it is
@@ -144,7 +129,7 @@ func (w *worker) news(ctx context.Context, known bool, tables Tables) error {
 	if _, err := t.load(ctx); err != nil {
 		return err
 	}
-	if known && s.val.Asked != nil || len(t.val.Versions) != len(tables) {
+	if known && s.val.Asked != nil || !t.val.Versions.same(tables) {
 		return errNews
 	}
 	return nil
