@@ -194,7 +194,7 @@ func checkPrefix(p *problems, key, prefix string, taken map[string]int) {
 		return
 	}
 	first, _, _ := strings.Cut(prefix, ".")
-	if first == "fp" || first == "dead" || strings.HasPrefix(first, "_INBOX") {
+	if first == "fp" || first == "dead" || first == "retry" || strings.HasPrefix(first, "_INBOX") {
 		p.add(key, "%s is reserved; choose another prefix", first)
 	}
 	for other, i := range taken {

@@ -9,6 +9,7 @@
 // stream which Fieldpost did not create is never written to.
 //
 // Reading order: config.go, server.go and lock_*.go (the embedded server),
-// store.go (open and close), streams.go and check.go (what exists), batch.go
-// (writing), read.go (single reads from the leader), reader.go (reading a stream in order).
+// store.go (open and close), failed.go (the embedded server has failed), streams.go,
+// dead.go and check.go (what exists), batch.go (writing), read.go (single reads
+// from the leader), reader.go (reading a stream in order).
 package store

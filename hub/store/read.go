@@ -18,6 +18,7 @@ type Info struct {
 	Bytes       uint64
 	MaxBytes    int64  // −1: unlimited
 	Incarnation string // BLOCKS only: random, new whenever the stream is created
+	Created     time.Time
 }
 
 // Info reads the state of a stream from its leader.
@@ -29,7 +30,7 @@ func (s *Store) Info(ctx context.Context, stream string) (Info, error) {
 	i := st.CachedInfo()
 	out := Info{
 		First: i.State.FirstSeq, Last: i.State.LastSeq, Messages: i.State.Msgs, Bytes: i.State.Bytes,
-		MaxBytes: i.Config.MaxBytes, Incarnation: i.Config.Metadata[metaIncarnation],
+		MaxBytes: i.Config.MaxBytes, Incarnation: i.Config.Metadata[metaIncarnation], Created: i.Created,
 	}
 	if out.Messages == 0 {
 		out.First = out.Last + 1
@@ -68,6 +69,7 @@ func (s *Store) PurgeTo(ctx context.Context, stream string, seq uint64) error {
 type getRequest struct {
 	Seq           uint64     `json:"seq,omitempty"`
 	LastBySubject string     `json:"last_by_subj,omitempty"`
+	NextBySubject string     `json:"next_by_subj,omitempty"`
 	StartTime     *time.Time `json:"start_time,omitempty"`
 	Batch         int        `json:"batch,omitempty"`     // direct get only
 	MaxBytes      int        `json:"max_bytes,omitempty"` // direct get only

@@ -35,7 +35,8 @@ type embedded struct {
 // write where only the hub writes: one foreign message there would be taken for
 // a projected one.
 func users(cfg Config, hub, guest string) []*server.NkeyUser {
-	deny := append([]string{"fp.blocks.>", "fp.wake.>", "dead.>", "$KV.fieldpost_devices.>", "$KV.fieldpost_hub.>"}, cfg.Protect...)
+	deny := append([]string{"fp.blocks.>", "fp.wake.>", "dead.>", "retry.>", "$JS.EVENT.>",
+		"$KV.fieldpost_devices.>", "$KV.fieldpost_hub.>", "$KV.fieldpost_dead.>"}, cfg.Protect...)
 	return []*server.NkeyUser{
 		{Nkey: hub},
 		{Nkey: guest, Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: deny}}},

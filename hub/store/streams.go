@@ -20,10 +20,11 @@ const (
 	HubBucket     = "fieldpost_hub"     // hub_id, checkpoints, leases
 )
 
-// Reserved reports whether no route may have this stream.
+// Reserved reports whether no route may have this stream. The letters of one named
+// GAP would be taken for gaps (dead.gap.<device>).
 func Reserved(name string) bool {
 	up := strings.ToUpper(name)
-	return up == Blocks || up == Dead || up == "COMMANDS" || strings.HasPrefix(up, "KV_") || strings.HasPrefix(up, "OBJ_")
+	return up == Blocks || up == Dead || up == Retry || up == Advisories || up == "COMMANDS" || up == "GAP" || strings.HasPrefix(up, "KV_") || strings.HasPrefix(up, "OBJ_")
 }
 
 // Metadata of streams.
@@ -39,7 +40,7 @@ var ErrForeign = errors.New("store: not Fieldpost's stream")
 type Layout struct {
 	BlocksMaxBytes int64
 	DeadMaxAge     time.Duration
-	DeadMaxBytes   int64
+	DeadMaxBytes   int64 // of DEAD and of what surrounds it (deadStreams)
 	Routes         []RouteStream
 }
 
@@ -74,12 +75,8 @@ func (s *Store) streams(l Layout) []jetstream.StreamConfig {
 			Subjects: []string{"fp.blocks.*.*.*"}, MaxBytes: l.BlocksMaxBytes,
 			Discard: jetstream.DiscardNew, AllowAtomicPublish: true, AllowDirect: true,
 		},
-		{
-			Name: Dead, Description: "Fieldpost: what nobody could take, and gaps",
-			Subjects: []string{"dead.>"}, MaxBytes: l.DeadMaxBytes, MaxAge: l.DeadMaxAge,
-			AllowAtomicPublish: true, AllowDirect: true,
-		},
 	}
+	out = append(out, deadStreams(l)...)
 	for _, r := range l.Routes {
 		cfg := jetstream.StreamConfig{
 			Name: r.Name, Description: "Fieldpost: messages of devices",
