@@ -74,6 +74,7 @@ func (h *Hub) routes() http.Handler {
 	mux.HandleFunc("GET /v1/tail", h.tail)
 	mux.HandleFunc("GET /v1/messages", h.messages)
 	mux.HandleFunc("POST /v1/ack", h.ack)
+	h.deadRoutes(mux)
 	mux.HandleFunc("/v1/import", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", "POST")
 		problem(w, http.StatusMethodNotAllowed, "method_not_allowed", r.Method+" is not offered here; use POST, or `fieldpost-hub import FILE`")
@@ -84,7 +85,7 @@ func (h *Hub) routes() http.Handler {
 			problem(w, http.StatusMethodNotAllowed, "method_not_allowed", r.Method+" is not offered here; use GET")
 			return
 		}
-		problem(w, http.StatusNotFound, "not_found", "no such page; there are /healthz, /readyz, /metrics, /v1/status, /v1/devices, /v1/routes, /v1/tail, /v1/messages, /v1/ack and /v1/import")
+		problem(w, http.StatusNotFound, "not_found", "no such page; there are /healthz, /readyz, /metrics, /v1/status, /v1/devices, /v1/routes, /v1/dead, /v1/tail, /v1/messages, /v1/ack and /v1/import")
 	})
 	all := http.NewServeMux()
 	all.HandleFunc("POST /v1/import", h.importFile) // the only body without a limit

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/fieldpost/fieldpost/hub/deadletter"
 	"github.com/fieldpost/fieldpost/hub/ingest"
 	"github.com/fieldpost/fieldpost/hub/registry"
 	"github.com/fieldpost/fieldpost/hub/store"
@@ -32,6 +33,7 @@ type Hub struct {
 	workers  *workers
 	tails    chan struct{} // a place for each client that follows
 	imports  chan struct{} // a place for each file that is imported
+	deads    chan struct{} // a place for each request that goes through DEAD
 
 	ran      atomic.Bool
 	stopping atomic.Bool
@@ -58,7 +60,8 @@ func New(cfg Config) (*Hub, error) {
 	cfg = cfg.withDefaults()
 	h := &Hub{
 		cfg: cfg, instance: newInstance(), started: cfg.Now().UTC(), metrics: newMetrics(cfg),
-		tails: make(chan struct{}, maxTails), imports: make(chan struct{}, maxImports), ready: make(chan struct{}),
+		tails: make(chan struct{}, maxTails), imports: make(chan struct{}, maxImports),
+		deads: make(chan struct{}, maxDeads), ready: make(chan struct{}),
 	}
 	h.workers, h.listen = newWorkers(h), cfg.NATS.Listen
 	return h, nil
@@ -160,6 +163,7 @@ type parts struct {
 	registry *registry.Registry
 	unpack   *unpack.Unpacker
 	webhooks *webhook.Runner
+	dead     *deadletter.Letters
 	frames   *nats.Conn // of ingest
 	ingest   *ingest.Ingest
 	monitor  *monitor
@@ -221,6 +225,9 @@ func (p *parts) openWork(ctx context.Context) (err error) {
 		OnSent: func(hook, result string, n int) { m.webhook(hook, result).Add(n) },
 	})
 	if err != nil {
+		return err
+	}
+	if err := p.openDead(); err != nil {
 		return err
 	}
 	if p.frames, err = p.store.Connect("fieldpost-hub ingest " + p.hub.instance); err != nil {
@@ -303,6 +310,7 @@ func (p *parts) stages() []stage {
 		{name: "ingest", run: p.takeBlocks},
 		{name: "unpack", run: p.unpack.Run, again: true},
 		{name: "webhooks", run: p.webhooks.Run},
+		{name: "dead letters", run: p.dead.Run, again: true},
 		{name: "registry", run: p.registry.Run, again: true},
 		{name: "monitor", run: p.monitor.run, again: true},
 		{name: "store", run: p.watchStore},

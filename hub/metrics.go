@@ -8,6 +8,7 @@ import (
 
 	"github.com/VictoriaMetrics/metrics"
 
+	"github.com/fieldpost/fieldpost/hub/deadletter"
 	"github.com/fieldpost/fieldpost/hub/ingest"
 	"github.com/fieldpost/fieldpost/hub/registry"
 	"github.com/fieldpost/fieldpost/hub/store"
@@ -69,6 +70,8 @@ func newMetrics(cfg Config) *hubMetrics {
 			m.webhook(h.Name, result)
 		}
 	}
+	m.dead(deadletter.MaxDeliveries)
+	m.dead(deadletter.Terminated)
 	streams := []string{store.Blocks, store.Dead}
 	for i, r := range cfg.Routes {
 		if r.packed() {

@@ -172,6 +172,9 @@ func (m *monitor) reasons(ctx context.Context) (out []string) {
 			out = append(out, fmt.Sprintf("unpacking into %s is held up: %v", u.Stream, u.Err))
 		}
 	}
+	if err := m.parts.dead.Err(); err != nil {
+		out = append(out, "dead letters are held up: "+err.Error())
+	}
 	for _, st := range s.streams {
 		if st.MaxBytes > 0 && int64(st.Bytes)+min(fullMargin, st.MaxBytes/10) > st.MaxBytes && m.hub.refusesWhenFull(st.Name) {
 			out = append(out, fmt.Sprintf("stream %s is full: %d of %d bytes; %s", st.Name, st.Bytes, st.MaxBytes, m.hub.whenFull(st.Name)))

@@ -114,6 +114,7 @@ func (l *Letters) collect(ctx context.Context) (moved bool, err error) {
 			return moved, errors.Join(err, l.giveBack(msgs))
 		}
 		l.set(nil)
+		l.say()
 		moved = moved || len(msgs) > 0
 	}
 }
@@ -193,7 +194,6 @@ func (l *Letters) handle(ctx context.Context, msgs []jetstream.Msg) error {
 		l.cfg.OnDead(reasons[it])
 		l.unsaid++
 	})
-	l.say()
 	if err != nil {
 		return err
 	}

@@ -18,13 +18,14 @@ func TestGivenUpMessagesAreInDead(t *testing.T) {
 	w.run()
 	w.publish("edge.press-7.sensors.temp", "21.5", nats.Header{"Unit": {"C"}, "Fieldpost-Seq": {"7"}, "Nats-Msg-Id": {"x"}})
 	w.publish("alarms.press-7.door", "open", nil)
-	worker, slow := w.consumer("EDGE", "worker"), w.consumer("EDGE", "slow")
+	worker, slow := w.consumer("EDGE", "worker"), w.consumer("EDGE", "slow", hasty)
 	w.each(worker, 2, nak)
 	w.each(w.consumer("EDGE", "other"), 1, term)
 	w.each(w.consumer("EDGE", "happy"), 1, ack)
 	w.each(slow, 2, func(jetstream.Msg) error { return nil }) // neither acks nor naks
 	w.each(w.consumer("ALARMS", "bell"), 1, func(m jetstream.Msg) error { return m.TermWithReason("no such\ndoor") })
-	w.each(w.consumer("EDGE", "once", func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 1 }), 1, func(jetstream.Msg) error { return nil })
+	once := w.consumer("EDGE", "once", hasty, func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 1 })
+	w.each(once, 1, func(jetstream.Msg) error { return nil })
 	w.asked(5, worker, slow)
 	w.wantDead(
 		"dead.EDGE.edge.press-7.sensors.temp max_deliveries once 1 EDGE/1 21.5",
@@ -42,6 +43,9 @@ func TestGivenUpMessagesAreInDead(t *testing.T) {
 		}
 	}
 }
+
+// hasty lets a message come again soon if nothing is said of it.
+func hasty(c *jetstream.ConsumerConfig) { c.AckWait = 100 * time.Millisecond }
 
 // The server keeps its word for a hub that is not there, across its own restart.
 func TestGivenUpWhileNoHubRuns(t *testing.T) {
@@ -151,7 +155,7 @@ func TestMessageThatIsGone(t *testing.T) {
 	w := newWorld(t)
 	w.publish("edge.d.x", "one", nil)
 	w.publish("edge.d.x", "two", nil)
-	worker := w.consumer("EDGE", "worker", func(c *jetstream.ConsumerConfig) { c.AckWait = time.Hour })
+	worker := w.consumer("EDGE", "worker")
 	w.each(worker, 1, term)
 	w.advised(1)
 	w.each(worker, 1, func(jetstream.Msg) error { return nil })

@@ -181,7 +181,7 @@ func (w *world) publish(subject, data string, h nats.Header) uint64 {
 // consumer of a stream as any back end makes one.
 func (w *world) consumer(stream, name string, change ...func(*jetstream.ConsumerConfig)) jetstream.Consumer {
 	w.t.Helper()
-	cfg := jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy, AckWait: 100 * time.Millisecond, MaxDeliver: 2}
+	cfg := jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Minute, MaxDeliver: 2}
 	for _, fn := range change {
 		fn(&cfg)
 	}
