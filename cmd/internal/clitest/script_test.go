@@ -59,6 +59,7 @@ func TestScripts(t *testing.T) {
 			"eventually": eventually,
 			"address":    address,
 			"expand":     expand,
+			"backend":    backend,
 		},
 	})
 }
