@@ -99,10 +99,13 @@ func (h Hook) secret() ([]byte, error) {
 	return []byte(text), nil
 }
 
-// consumer is the webhook's place in the stream.
+// Consumer is the name of the webhook's consumers, of its stream and of RETRY.
+func (h Hook) Consumer() string { return "webhook-" + h.Name }
+
+// consumer is the webhook's place in its stream.
 func (h Hook) consumer() jetstream.ConsumerConfig {
 	cfg := jetstream.ConsumerConfig{
-		Durable: "webhook-" + h.Name, Description: "Fieldpost: webhook to " + h.Place(),
+		Durable: h.Consumer(), Description: "Fieldpost: webhook to " + h.Place(),
 		AckPolicy: jetstream.AckExplicitPolicy, DeliverPolicy: jetstream.DeliverAllPolicy,
 		AckWait: 2*h.Timeout + h.Wait + 10*time.Second, MaxAckPending: h.Batch, MaxDeliver: -1,
 	}
@@ -112,6 +115,13 @@ func (h Hook) consumer() jetstream.ConsumerConfig {
 	if h.Filter != "" && h.Filter != ">" {
 		cfg.FilterSubject = h.Filter
 	}
+	return cfg
+}
+
+// retries is its place among the letters of DEAD that are offered once more.
+func (h Hook) retries() jetstream.ConsumerConfig {
+	cfg := h.consumer()
+	cfg.FilterSubject = "retry." + h.Consumer()
 	return cfg
 }
 

@@ -31,8 +31,19 @@ type Body struct {
 // delivery is one message of a batch.
 type delivery struct {
 	msg  jetstream.Msg
+	seq  uint64 // in the stream that it was read from
 	line admin.Message
 	size int
+}
+
+// original makes a message of RETRY what it was in its stream.
+func (d *delivery) original() {
+	if subject := d.msg.Headers().Get("Fieldpost-Subject"); subject != "" {
+		d.line.Subject = subject
+	}
+	if seq, err := strconv.ParseUint(d.msg.Headers().Get("Fieldpost-Stream-Seq"), 10, 64); err == nil {
+		d.line.Seq = seq
+	}
 }
 
 // post sends a batch. after is what the other side asks to wait before the next
@@ -54,7 +65,7 @@ func (w *worker) post(ctx context.Context, batch []delivery) (after time.Duratio
 	if err != nil {
 		return 0, err
 	}
-	id := fmt.Sprintf("%s.%d-%d", w.hook.Stream, batch[0].line.Seq, batch[len(batch)-1].line.Seq)
+	id := fmt.Sprintf("%s.%d-%d", w.from, batch[0].seq, batch[len(batch)-1].seq)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "fieldpost-hub")
 	sign(req.Header, w.secret, id, w.now(), buf.Bytes())

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/fieldpost/fieldpost/hub/admin"
+	"github.com/fieldpost/fieldpost/hub/store"
 )
 
 const (
@@ -37,10 +38,11 @@ type Runner struct {
 	client  *http.Client
 }
 
-// worker is one webhook.
+// worker sends a webhook the messages of its stream, or those of RETRY.
 type worker struct {
 	cfg    Config
 	hook   Hook
+	from   string // the stream that it reads
 	secret []byte
 	client *http.Client
 	wait   time.Duration // after the next failure; owned by run
@@ -61,7 +63,9 @@ func New(cfg Config) (*Runner, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.workers = append(r.workers, &worker{cfg: cfg, hook: h, secret: secret, client: r.client, wait: retryFirst})
+		for _, from := range []string{h.Stream, store.Retry} {
+			r.workers = append(r.workers, &worker{cfg: cfg, hook: h, from: from, secret: secret, client: r.client, wait: retryFirst})
+		}
 	}
 	return r, nil
 }
@@ -81,12 +85,20 @@ func (r *Runner) Run(ctx context.Context) error {
 // Status says of each webhook, in the order of the configuration, why it does not
 // get on; nil if it does.
 func (r *Runner) Status() (out []error) {
-	for _, w := range r.workers {
-		w.mu.Lock()
-		out = append(out, w.err)
-		w.mu.Unlock()
+	for i := 0; i < len(r.workers); i += 2 {
+		err := r.workers[i].problem()
+		if err == nil {
+			err = r.workers[i+1].problem()
+		}
+		out = append(out, err)
 	}
 	return out
+}
+
+func (w *worker) problem() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
 }
 
 func (w *worker) now() time.Time { return w.cfg.Now() }
@@ -106,8 +118,12 @@ func (w *worker) set(err error) {
 }
 
 func (w *worker) run(ctx context.Context) {
+	cfg := w.hook.consumer()
+	if w.from == store.Retry {
+		cfg = w.hook.retries()
+	}
 	for ctx.Err() == nil {
-		consumer, err := w.cfg.JetStream.CreateOrUpdateConsumer(ctx, w.hook.Stream, w.hook.consumer())
+		consumer, err := w.cfg.JetStream.CreateOrUpdateConsumer(ctx, w.from, cfg)
 		for err == nil && ctx.Err() == nil {
 			var batch []delivery
 			if batch, err = w.collect(ctx, consumer); err == nil && len(batch) > 0 {
@@ -115,7 +131,7 @@ func (w *worker) run(ctx context.Context) {
 			}
 		}
 		if ctx.Err() == nil {
-			w.set(fmt.Errorf("stream %s: %w", w.hook.Stream, err))
+			w.set(fmt.Errorf("stream %s: %w", w.from, err))
 			sleep(ctx, fetchRetry)
 		}
 	}
@@ -133,8 +149,12 @@ func (w *worker) collect(ctx context.Context, consumer jetstream.Consumer) (out 
 		if err != nil {
 			return nil, fmt.Errorf("metadata: %w", err)
 		}
-		d := delivery{msg: m, line: admin.NewMessage(m.Subject(), m.Headers(), m.Data(), meta.Sequence.Stream, meta.Timestamp), size: len(m.Data())}
+		d := delivery{msg: m, seq: meta.Sequence.Stream, size: len(m.Data())}
+		d.line = admin.NewMessage(m.Subject(), m.Headers(), m.Data(), d.seq, meta.Timestamp)
 		d.line.Deliveries = meta.NumDelivered
+		if w.from == store.Retry {
+			d.original()
+		}
 		if total += d.size; ctx.Err() != nil || total > maxBody && len(out) > 0 {
 			if err := m.Nak(); err != nil {
 				return nil, err

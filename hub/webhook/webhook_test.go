@@ -57,8 +57,10 @@ func newWorld(t *testing.T) *world {
 	if w.js, err = jetstream.New(w.nc); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "EDGE", Subjects: []string{"edge.>"}}); err != nil {
-		t.Fatal(err)
+	for stream, subject := range map[string]string{"EDGE": "edge.>", "RETRY": "retry.*"} {
+		if _, err := w.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream, Subjects: []string{subject}}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	end := httptest.NewServer(http.HandlerFunc(w.serve))
 	t.Cleanup(end.Close)
@@ -251,6 +253,29 @@ func TestOutageIsWaitedFor(t *testing.T) {
 	w.drained(3)
 	if got := strings.Join(w.got, " "); got != "one two three" || r.Status()[0] != nil {
 		t.Errorf("got %s, status %v", got, r.Status())
+	}
+}
+
+// TestRetriesComeAsTheyWere: a letter of DEAD that is retried is posted like the
+// message that it was.
+func TestRetriesComeAsTheyWere(t *testing.T) {
+	w := newWorld(t)
+	w.run(Hook{Wait: 20 * time.Millisecond})
+	for _, consumer := range []string{"webhook-other", "webhook-billing"} {
+		m := &nats.Msg{Subject: "retry." + consumer, Data: []byte(consumer), Header: nats.Header{
+			"Fieldpost-Subject": {"edge.press-7.a"}, "Fieldpost-Stream": {"EDGE"}, "Fieldpost-Stream-Seq": {"41"}, "Fieldpost-Retry": {"1"},
+		}}
+		if _, err := w.js.PublishMsg(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.eventually("it is posted", func() bool { return strings.Join(w.got, " ") == "webhook-billing" })
+	var body Body
+	if err := json.Unmarshal(w.bodies[0], &body); err != nil {
+		t.Fatal(err)
+	}
+	if m := body.Messages[0]; m.Subject != "edge.press-7.a" || m.Seq != 41 || m.Headers["Fieldpost-Retry"][0] != "1" || w.headers[0].Get("webhook-id") != "RETRY.2-2" {
+		t.Errorf("got %+v with id %s", m, w.headers[0].Get("webhook-id"))
 	}
 }
 
