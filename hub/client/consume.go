@@ -43,6 +43,7 @@ type ConsumerConfig struct {
 const (
 	maxInFlight  = 4096
 	retryLookout = 5 * time.Second // how often to look whether RETRY has come into being
+	retryPause   = time.Minute     // after an error
 )
 
 func (cfg *ConsumerConfig) fill() error {
@@ -185,15 +186,21 @@ func (r *consumer) retries(ctx context.Context) {
 	told := ""
 	for ctx.Err() == nil {
 		_, cons, err := r.c.open(ctx, g)
-		if err == nil {
+		if err == nil || errors.Is(err, jetstream.ErrStreamNotFound) {
 			told = ""
+		}
+		if err == nil {
 			err = r.puller(cons, retryStream, r.retry).run(ctx)
 		}
 		if err != nil && ctx.Err() == nil && !errors.Is(err, jetstream.ErrStreamNotFound) && err.Error() != told {
 			told = err.Error()
 			r.c.cfg.Log.Warn("retries of dead letters cannot be read; trying again", "group", r.cfg.Group, "error", err)
 		}
-		sleep(ctx, retryLookout)
+		pause := retryLookout
+		if told != "" {
+			pause = retryPause
+		}
+		sleep(ctx, pause)
 	}
 }
 

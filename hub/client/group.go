@@ -67,6 +67,27 @@ func checkGroup(name string) error {
 	return nil
 }
 
+// checkWithin reports why a filter takes nothing of a stream: most often it was
+// meant for the publisher's subjects.
+func checkWithin(filter, stream string, prefixes []string) error {
+	if filter == "" || len(prefixes) == 0 {
+		return nil
+	}
+	for _, p := range prefixes {
+		want, rest := strings.Split(strings.TrimSuffix(p, "."), "."), filter
+		for ok := true; ok; {
+			var f string
+			if len(want) == 0 || rest == ">" {
+				return nil
+			}
+			f, rest, ok = strings.Cut(rest, ".")
+			ok = ok && (f == "*" || f == want[0])
+			want = want[1:]
+		}
+	}
+	return fmt.Errorf("hub/client: Filter %q takes nothing of stream %s: its subjects begin with %s, such as %[3]s<device>.>", filter, stream, strings.Join(prefixes, " or "))
+}
+
 // group is a durable consumer as it should be.
 type group struct {
 	stream     string
@@ -106,6 +127,11 @@ func (c *Client) openOnce(ctx context.Context, g *group) (jetstream.Stream, jets
 	stream, err := c.stream(ctx, g.stream)
 	if err != nil {
 		return nil, nil, err
+	}
+	for _, f := range g.filters {
+		if err := checkWithin(f, g.stream, prefixesOf(stream.CachedInfo().Config.Subjects)); err != nil {
+			return nil, nil, err
+		}
 	}
 	for try := 0; ; try++ {
 		cons, err := stream.Consumer(ctx, g.name)

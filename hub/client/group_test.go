@@ -314,3 +314,24 @@ func TestWhatAServerSaysForGood(t *testing.T) {
 		}
 	}
 }
+
+func TestFiltersMustBeWithinTheStream(t *testing.T) {
+	for filter, ok := range map[string]bool{
+		"": true, ">": true, "*.>": true, "edge.>": true, "*.*.sensors.>": true, "edge.*.a": true, "a.b.x.y": true, "a.*.x": true, "a.>": true,
+		"sensors.>": false, "edge": false, "*": false, "edgy.>": false, "a.b": false, "a.c.>": false, "fp.blocks.>": false,
+	} {
+		if err := checkWithin(filter, "EDGE", []string{"edge.", "a.b."}); (err == nil) != ok {
+			t.Errorf("%q: %v", filter, err)
+		}
+	}
+	w := newWorld(t)
+	c := w.client()
+	nothing := func(context.Context, *Message) error { return nil }
+	for _, err := range []error{
+		c.Consume(t.Context(), ConsumerConfig{Group: "g", Filter: "sensors.>"}, nothing), c.Replay(t.Context(), ReplayConfig{Filter: "sensors.>"}, nothing),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "edge.<device>.>") {
+			t.Error(err)
+		}
+	}
+}

@@ -36,8 +36,11 @@ type source func(ctx context.Context, req getRequest) (*jetstream.RawStreamMsg, 
 // source reads from the stream's leader. A direct read, which is what the library
 // does, may be answered by a replica that lags, and "not found" then means nothing.
 func (c *Client) source(stream string) source {
-	return func(ctx context.Context, req getRequest) (*jetstream.RawStreamMsg, error) {
-		m, err := c.get(ctx, "$JS.API.STREAM.MSG.GET."+stream, req)
+	return func(ctx context.Context, req getRequest) (m *jetstream.RawStreamMsg, err error) {
+		err = c.ask(ctx, func(ctx context.Context) error {
+			m, err = c.get(ctx, "$JS.API.STREAM.MSG.GET."+stream, req)
+			return err
+		})
 		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
 			err = fmt.Errorf("hub/client: read sequence %d of %s: %w", req.Seq, stream, err)
 		}
@@ -50,8 +53,6 @@ func (c *Client) get(ctx context.Context, subject string, req getRequest) (*jets
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
 	answer, err := c.nc.RequestWithContext(ctx, subject, body)
 	if err != nil {
 		return nil, err

@@ -41,7 +41,10 @@ func (c *Client) Replay(ctx context.Context, cfg ReplayConfig, handler Handler) 
 	}
 	want := jetstream.OrderedConsumerConfig{}
 	want.DeliverPolicy, _, want.OptStartTime, _ = From{Time: cfg.From}.policy()
-	if cfg.Filter != "" && cfg.Filter != ">" {
+	if cfg.Filter == ">" {
+		cfg.Filter = ""
+	}
+	if cfg.Filter != "" {
 		if err := wire.CheckFilter(cfg.Filter); err != nil {
 			return fmt.Errorf("hub/client: Filter: %w", err)
 		}
@@ -84,6 +87,9 @@ func (r *replay) run(ctx context.Context, want jetstream.OrderedConsumerConfig) 
 	}
 	info := stream.CachedInfo()
 	r.prefixes, r.end = prefixesOf(info.Config.Subjects), info.State.LastSeq
+	if err := checkWithin(r.cfg.Filter, r.cfg.Stream, r.prefixes); err != nil {
+		return err
+	}
 	var cons jetstream.Consumer
 	err = r.c.ask(ctx, func(ctx context.Context) (err error) {
 		cons, err = stream.OrderedConsumer(ctx, want)
@@ -97,11 +103,7 @@ func (r *replay) run(ctx context.Context, want jetstream.OrderedConsumerConfig) 
 		return fmt.Errorf("hub/client: replay %s: %w", r.cfg.Stream, err)
 	}
 	defer it.Stop()
-	var more bool
-	err = r.c.ask(ctx, func(ctx context.Context) (err error) {
-		more, err = r.begin(ctx)
-		return err
-	})
+	more, err := r.begin(ctx)
 	for more && err == nil {
 		m, next := it.Next(jetstream.NextMaxWait(replayLook))
 		switch {
@@ -172,12 +174,7 @@ func (r *replay) take(ctx context.Context, msg jetstream.Msg) (more bool, err er
 	if r.at > r.end || r.past(meta.Timestamp) {
 		return false, nil
 	}
-	var data []byte
-	var ok bool
-	err = r.c.ask(ctx, func(ctx context.Context) (err error) {
-		data, ok, err = whole(ctx, r.get, r.at, msg.Subject(), msg.Headers(), msg.Data())
-		return err
-	})
+	data, ok, err := whole(ctx, r.get, r.at, msg.Subject(), msg.Headers(), msg.Data())
 	if err != nil {
 		return false, fmt.Errorf("hub/client: replay %s, sequence %d: %w", r.cfg.Stream, r.at, err)
 	}
