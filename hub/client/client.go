@@ -22,7 +22,7 @@ import (
 
 const (
 	apiTimeout   = 10 * time.Second // for one answer of JetStream
-	dialTimeout  = 5 * time.Second  // for one server
+	dialTimeout  = 10 * time.Second // for one server, its greeting included
 	askPause     = 250 * time.Millisecond
 	flushTimeout = 5 * time.Second // for what is still to be said at an end
 )

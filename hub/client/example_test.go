@@ -111,9 +111,9 @@ func hubWith(messages ...string) (url string, stop func()) {
 	if !srv.ReadyForConnections(time.Minute) {
 		log.Fatal("the server does not start")
 	}
-	nc, err := nats.Connect(srv.ClientURL())
+	nc, err := nats.Connect(srv.ClientURL(), nats.Timeout(time.Minute))
 	must(err)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(time.Minute))
 	must(err)
 	ctx := context.Background()
 	for name, subject := range map[string]string{"EDGE": "edge.>", "BLOCKS": "fp.blocks.*.*.*"} {

@@ -92,10 +92,7 @@ func TestARealHub(t *testing.T) {
 		}
 		return fmt.Sprintf("%d %s %s %s %v", m.Seq, m.Subject, payload, m.ID, m.Header["unit"])
 	}
-	c, err := Connect(t.Context(), Config{URLs: []string{"nats://" + addrs.NATS}, HTTP: addrs.HTTP})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := connect(t, Config{URLs: []string{"nats://" + addrs.NATS}, HTTP: addrs.HTTP})
 	defer c.Close()
 	check := func(what string, call func(context.Context, Handler) error) {
 		t.Helper()

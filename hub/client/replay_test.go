@@ -134,10 +134,7 @@ func TestDevicesComePageByPage(t *testing.T) {
 		fmt.Fprint(rw, pages[r.URL.Query().Get("after")])
 	}))
 	defer api.Close()
-	c, err := Connect(t.Context(), Config{URLs: []string{w.url()}, HTTP: api.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := connect(t, Config{URLs: []string{w.url()}, HTTP: api.URL})
 	defer c.Close()
 	list := func() (names []string, err error) {
 		for d, e := range c.Devices(t.Context(), "state=online") {

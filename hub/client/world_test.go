@@ -57,11 +57,11 @@ func newWorld(t testing.TB) *world {
 	w := &world{t: t, dir: dir, port: -1, log: &lockedBuffer{}}
 	w.start()
 	t.Cleanup(w.stop)
-	if w.nc, err = nats.Connect(w.url(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond)); err != nil {
+	if w.nc, err = nats.Connect(w.url(), nats.Timeout(patience), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.nc.Close)
-	if w.js, err = jetstream.New(w.nc); err != nil {
+	if w.js, err = jetstream.New(w.nc, jetstream.WithDefaultTimeout(patience)); err != nil {
 		t.Fatal(err)
 	}
 	w.stream("EDGE", "edge.>")
@@ -114,14 +114,21 @@ func (w *world) stream(name string, subjects ...string) jetstream.Stream {
 // client connects another process.
 func (w *world) client() *Client {
 	w.t.Helper()
-	c, err := Connect(w.t.Context(), Config{URLs: []string{w.url()}, Log: slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	c := connect(w.t, Config{URLs: []string{w.url()}, Log: slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	w.t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			w.t.Errorf("close: %v", err)
 		}
+	})
+	return c
+}
+
+// connect has more patience than Connect: the machine may be busy.
+func connect(t testing.TB, cfg Config) (c *Client) {
+	t.Helper()
+	eventually(t, "a client connects", func() (err error) {
+		c, err = Connect(t.Context(), cfg)
+		return err
 	})
 	return c
 }
@@ -208,7 +215,9 @@ func (w *world) info(stream, group string) *jetstream.ConsumerInfo {
 func (w *world) settled(stream, group string) {
 	w.t.Helper()
 	eventually(w.t, "everything is acked", func() error {
-		c, err := w.js.Consumer(context.Background(), stream, group)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // the server may be away
+		defer cancel()
+		c, err := w.js.Consumer(ctx, stream, group)
 		if err != nil {
 			return err
 		}
