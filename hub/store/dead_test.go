@@ -47,7 +47,7 @@ func TestDeadGivesRoomToWhatIsNew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := st.CachedInfo().Config; len(c.Subjects) != 4 || c.Retention != jetstream.WorkQueuePolicy || c.Metadata[metaOwner] != "1" {
+	if c := st.CachedInfo().Config; len(c.Subjects) != 4 || c.Retention != jetstream.WorkQueuePolicy || c.PersistMode != jetstream.AsyncPersistMode || c.Metadata[metaOwner] != "1" {
 		t.Errorf("%+v", c)
 	}
 	l.Routes = append(l.Routes, RouteStream{Name: "ALARMS", Subjects: []string{"alarms.>"}, MaxBytes: 1 << 20})

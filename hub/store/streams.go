@@ -94,6 +94,9 @@ func (s *Store) streams(l Layout) []jetstream.StreamConfig {
 	for i := range out {
 		out[i].Replicas = s.cfg.Replicas
 		out[i].Metadata = map[string]string{metaOwner: "1"}
+		if out[i].Name == Advisories && s.embedded != nil {
+			out[i].PersistMode = jetstream.AsyncPersistMode // the comment of Advisories says why
+		}
 		if out[i].MaxBytes <= 0 {
 			out[i].MaxBytes = -1
 		}
