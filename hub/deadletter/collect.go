@@ -177,7 +177,16 @@ func (l *Letters) handle(ctx context.Context, msgs []jetstream.Msg) error {
 		return nil
 	}
 	var items []*item
+	bytes := 0
 	reasons := map[*item]string{}
+	put := func() error {
+		err := l.toDead.put(ctx, items, func(it *item) {
+			l.cfg.OnDead(reasons[it])
+			l.unsaid++
+		})
+		items, bytes = nil, 0
+		return err
+	}
 	seen := map[string]bool{}
 	streams := map[string]time.Time{}
 	for _, m := range msgs {
@@ -185,16 +194,18 @@ func (l *Letters) handle(ctx context.Context, msgs []jetstream.Msg) error {
 		if err != nil {
 			return err
 		}
-		if it != nil && !seen[it.key] { // the second of a pair stands for nothing of its own
-			seen[it.key] = true
-			items, reasons[it] = append(items, it), g.Reason
+		if it == nil || seen[it.key] { // the second of a pair stands for nothing of its own
+			continue
+		}
+		seen[it.key] = true
+		items, reasons[it] = append(items, it), g.Reason
+		if bytes += len(it.msg.Data); bytes >= batchBytes { // not all of them in memory
+			if err := put(); err != nil {
+				return err
+			}
 		}
 	}
-	err := l.toDead.put(ctx, items, func(it *item) {
-		l.cfg.OnDead(reasons[it])
-		l.unsaid++
-	})
-	if err != nil {
+	if err := put(); err != nil {
 		return err
 	}
 	if err := l.toDead.at("ack"); err != nil {
