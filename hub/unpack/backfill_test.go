@@ -320,14 +320,20 @@ func TestBackfillIsOvertaken(t *testing.T) {
 	}
 	// … and one that knows only the old checkpoint stores what comes next.
 	w.block("dev", 1, wire.Normal, 50)
-	stale, err := New(w.ctx(), w.config())
+	cfg = w.config()
+	cfg.CheckpointEvery = time.Hour // so that it does not look before it has stored something
+	stale, err := New(w.ctx(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables, err := stale.currentTables(w.ctx())
 	if err != nil {
 		t.Fatal(err)
 	}
 	writer := stale.workers["LATE"]
 	writer.state.val, writer.state.rev = old, 1
 	last := w.info("LATE").Last
-	p := &pump{w: writer, from: start{Checkpoint: old.Checkpoint, last: last, ledger: w.info(store.Blocks).Last}, course: writer.course(Tables{{Table: lateRoutes}})}
+	p := &pump{w: writer, from: start{Checkpoint: old.Checkpoint, last: last, ledger: w.info(store.Blocks).Last}, course: writer.course(tables)}
 	p.from.StreamSeq = last
 	ctx, cancel := context.WithCancel(w.ctx())
 	go func() {
