@@ -349,3 +349,15 @@ func TestOthersPublishIntoARoute(t *testing.T) {
 		return code == 200 && strings.Contains(body, "note: messages of others in stream EDGE, which only the hub may write: 1 or more")
 	})
 }
+
+// What one stream gives up, another can have, in whatever order they stand.
+func TestRoomMovesBetweenStreams(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	sized := func(r Route, mib int64) Route { r.MaxBytes = Size{Bytes: mib << 20}; return r }
+	cfg.Routes = []Route{sized(small(">", "EDGE"), 140)}
+	start(t, cfg).stop()
+	cfg.Routes = []Route{sized(small("logs.>", "LOGS"), 70), sized(small(">", "EDGE"), 70)}
+	start(t, cfg).stop()
+	cfg.Routes = []Route{sized(small("logs.>", "LOGS"), 130), sized(small(">", "EDGE"), 10)}
+	start(t, cfg).stop()
+}

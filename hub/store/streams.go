@@ -58,12 +58,37 @@ type RouteStream struct {
 // to date. A stream of the same name that is not marked as Fieldpost's is
 // refused (ErrForeign), and so is a change that JetStream cannot make in place.
 func (s *Store) EnsureStreams(ctx context.Context, l Layout) error {
-	for _, cfg := range s.streams(l) {
+	all := s.streams(l)
+	for _, cfg := range all { // what these give up, others can have
+		smaller, err := s.shrinks(ctx, cfg)
+		if err == nil && smaller {
+			err = s.ensure(ctx, cfg)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, cfg := range all {
 		if err := s.ensure(ctx, cfg); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// shrinks reports whether a stream is there that reserves more than it should.
+func (s *Store) shrinks(ctx context.Context, want jetstream.StreamConfig) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	have, err := s.js.Stream(ctx, want.Name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, context.DeadlineExceeded): // ensure asks again
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("store: stream %s: %w", want.Name, err)
+	}
+	n := have.CachedInfo().Config.MaxBytes
+	return want.MaxBytes > 0 && n > want.MaxBytes, nil
 }
 
 func (s *Store) streams(l Layout) []jetstream.StreamConfig {
