@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/fieldpost/fieldpost/hub/admin"
+	"github.com/fieldpost/fieldpost/hub/store"
 )
 
 const (
@@ -63,9 +64,9 @@ func (h *Hub) ackSubject(token string) (string, error) {
 	return ackPrefix + string(b), nil
 }
 
-// readable reports whether clients may read the stream.
+// readable reports whether GET /v1/messages reads the stream.
 func (h *Hub) readable(stream string) bool {
-	return slices.ContainsFunc(h.cfg.Routes, func(r Route) bool { return r.Stream == stream })
+	return stream == store.Retry || slices.ContainsFunc(h.cfg.Routes, func(r Route) bool { return r.Stream == stream })
 }
 
 // ack settles messages of a group. It answers when JetStream has it.

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/fieldpost/fieldpost/hub/admin"
+	"github.com/fieldpost/fieldpost/hub/store"
 )
 
 const (
@@ -50,6 +51,10 @@ func (h *Hub) messages(w http.ResponseWriter, r *http.Request) {
 	defer end()
 	making, made := context.WithTimeout(r.Context(), 10*time.Second)
 	consumer, err := groupConsumer(making, js, stream, cfg, r)
+	var retries jetstream.Consumer
+	if err == nil {
+		retries, err = retryConsumer(making, js, cfg)
+	}
 	made()
 	var differs *groupDiffers
 	switch {
@@ -62,12 +67,19 @@ func (h *Hub) messages(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	lines := make(chan admin.Message) // what is in it would count as delivered
-	failed := make(chan error, 1)
-	go func() { failed <- h.pumpGroup(ctx, consumer, form.limit, lines) }()
+	failed := make(chan error, 2)
+	for _, c := range []jetstream.Consumer{consumer, retries} {
+		go func() {
+			defer cancel() // one that is removed ends the answer
+			failed <- pumpGroup(ctx, c, form.limit, lines)
+		}()
+	}
 	complete := sendLines(ctx, w, lines, form)
 	cancel()
-	if err := <-failed; err != nil && r.Context().Err() == nil {
-		h.cfg.Log.Debug("a group's client was cut off", "stream", stream, "group", cfg.Durable, "err", err)
+	for range cap(failed) {
+		if err := <-failed; err != nil && r.Context().Err() == nil {
+			h.cfg.Log.Debug("a group's client was cut off", "stream", stream, "group", cfg.Durable, "err", err)
+		}
 	}
 	if !complete && r.Context().Err() == nil {
 		panic(http.ErrAbortHandler) // an answer that ends early must not look complete
@@ -149,10 +161,21 @@ func groupConsumer(ctx context.Context, js jetstream.JetStream, stream string, w
 	return consumer, nil
 }
 
+// retryConsumer is the group's place among the dead letters that are offered once
+// more.
+func retryConsumer(ctx context.Context, js jetstream.JetStream, group jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	c, err := js.Consumer(ctx, store.Retry, group.Durable)
+	if !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return c, err
+	}
+	group.FilterSubjects = []string{"retry." + group.Durable}
+	group.DeliverPolicy, group.OptStartSeq, group.OptStartTime = jetstream.DeliverAllPolicy, 0, nil
+	return js.CreateOrUpdateConsumer(ctx, store.Retry, group)
+}
+
 // pumpGroup hands messages over one by one, no more than limit. What it has
 // fetched and cannot hand over goes back at once.
-func (h *Hub) pumpGroup(ctx context.Context, consumer jetstream.Consumer, limit int, out chan<- admin.Message) error {
-	defer close(out)
+func pumpGroup(ctx context.Context, consumer jetstream.Consumer, limit int, out chan<- admin.Message) error {
 	for sent := 0; ctx.Err() == nil; {
 		n := groupFetch
 		if limit > 0 {
@@ -190,6 +213,9 @@ func handOver(ctx context.Context, batch jetstream.MessageBatch, out chan<- admi
 			return sent, e
 		}
 		line := lineOf(m, meta)
+		if meta.Stream == store.Retry {
+			line.Original()
+		}
 		line.Ack, line.Deliveries = ackToken(m.Reply()), meta.NumDelivered
 		select {
 		case <-ctx.Done():

@@ -143,6 +143,28 @@ func TestMessagesOfGroup(t *testing.T) {
 	}
 }
 
+// TestGroupReadsItsRetries: a letter that is retried comes to the group as it was.
+func TestGroupReadsItsRetries(t *testing.T) {
+	r := withMessages(t, "one")
+	got := r.read("group=billing&limit=1")
+	r.settle(admin.Ack{Acks: []string{got[0].Ack}, Action: "term", Reason: "not now"})
+	eventually(t, "the letter is there", func() bool {
+		_, page := r.get("/v1/dead?consumer=billing")
+		return strings.Contains(page, `"detail":"not now"`)
+	})
+	if code, body := r.post("/v1/dead/retry", "application/json", `{"all":true,"consumer":"billing"}`); code != http.StatusOK {
+		t.Fatalf("retry: %d %s", code, body)
+	}
+	again := r.read("group=billing&limit=1")
+	if payloads(again) != "one" || again[0].Subject != got[0].Subject || again[0].Seq != got[0].Seq || again[0].Headers["Fieldpost-Retry"] == nil {
+		t.Fatalf("the retry: %+v, it was %+v", again, got)
+	}
+	r.settle(admin.Ack{Acks: []string{again[0].Ack}})
+	if got := r.read("group=billing&wait=1s"); len(got) != 0 {
+		t.Errorf("what is settled comes again: %+v", got)
+	}
+}
+
 // TestMessagesComeAgain: without an ack within ack_wait.
 func TestMessagesComeAgain(t *testing.T) {
 	r := withMessages(t, "one")

@@ -10,6 +10,7 @@ package admin
 import (
 	"bytes"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -151,6 +152,22 @@ func NewMessage(subject string, headers map[string][]string, payload []byte, seq
 		m.Headers[key] = values
 	}
 	return m
+}
+
+// Original makes a message of RETRY what it was in its stream.
+func (m *Message) Original() {
+	first := func(key string) string {
+		if v := m.Headers[key]; len(v) > 0 {
+			return v[0]
+		}
+		return ""
+	}
+	if subject := first("Fieldpost-Subject"); subject != "" {
+		m.Subject = subject
+	}
+	if seq, err := strconv.ParseUint(first("Fieldpost-Stream-Seq"), 10, 64); err == nil {
+		m.Seq = seq
+	}
 }
 
 type messageJSON struct {

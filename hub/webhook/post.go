@@ -36,16 +36,6 @@ type delivery struct {
 	size int
 }
 
-// original makes a message of RETRY what it was in its stream.
-func (d *delivery) original() {
-	if subject := d.msg.Headers().Get("Fieldpost-Subject"); subject != "" {
-		d.line.Subject = subject
-	}
-	if seq, err := strconv.ParseUint(d.msg.Headers().Get("Fieldpost-Stream-Seq"), 10, 64); err == nil {
-		d.line.Seq = seq
-	}
-}
-
 // post sends a batch. after is what the other side asks to wait before the next
 // try, 0 if it does not say.
 func (w *worker) post(ctx context.Context, batch []delivery) (after time.Duration, err error) {

@@ -153,7 +153,7 @@ func (w *worker) collect(ctx context.Context, consumer jetstream.Consumer) (out 
 		d.line = admin.NewMessage(m.Subject(), m.Headers(), m.Data(), d.seq, meta.Timestamp)
 		d.line.Deliveries = meta.NumDelivered
 		if w.from == store.Retry {
-			d.original()
+			d.line.Original()
 		}
 		if total += d.size; ctx.Err() != nil || total > maxBody && len(out) > 0 {
 			if err := m.Nak(); err != nil {
