@@ -21,6 +21,7 @@ const (
 	groupFetch   = 32              // messages asked for at once
 	groupFetchIn = 2 * time.Second // a request for them lives so long
 	groupRetry   = 250 * time.Millisecond
+	groupGrace   = 50 * time.Millisecond
 	groupAckWait = 30 * time.Second
 	groupPending = 1000
 )
@@ -185,12 +186,8 @@ func pumpGroup(ctx context.Context, consumer jetstream.Consumer, limit int, out 
 			<-ctx.Done() // the client has all that it asked for
 			return nil
 		}
-		batch, err := consumer.Fetch(n, jetstream.FetchMaxWait(groupFetchIn))
-		if err == nil {
-			var k int
-			k, err = handOver(ctx, batch, out)
-			sent += k
-		}
+		k, err := fetch(ctx, consumer, n, out)
+		sent += k
 		switch {
 		case err == nil:
 		case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrConsumerDeleted), errors.Is(err, nats.ErrConnectionClosed):
@@ -203,6 +200,19 @@ func pumpGroup(ctx context.Context, consumer jetstream.Consumer, limit int, out 
 		}
 	}
 	return nil
+}
+
+// fetch asks for n messages and passes them on; sent counts what was taken. It
+// outlives ctx for a moment, so that what is on its way here is given back.
+func fetch(ctx context.Context, consumer jetstream.Consumer, n int, out chan<- admin.Message) (sent int, err error) {
+	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), groupFetchIn)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(groupGrace, cancel) })()
+	batch, err := consumer.Fetch(n, jetstream.FetchContext(own))
+	if err != nil {
+		return 0, err
+	}
+	return handOver(ctx, batch, out)
 }
 
 // handOver passes a batch on; sent counts what was taken.
