@@ -71,8 +71,8 @@ func TestHubKilledAtEachStep(t *testing.T) {
 		switch kind, _, _ := strings.Cut(point, ":"); {
 		case point == "lease:acquire" || point == "unpack:resume" || point == "open:reply" || point == "read":
 			nth = 1 // once a start, or once a device
-		case kind == "gap" || kind == "retain" || point == "unpack:poison" || point == "lease:release" || point == "end:send":
-			continue // tested where voids, old blocks, poison and a stop are at hand
+		case kind == "gap" || kind == "retain" || kind == "backfill" || point == "unpack:poison" || point == "lease:release" || point == "end:send":
+			continue // tested where voids, old blocks, back-fills, poison and a stop are at hand
 		}
 		doomed := NewProcess(t, point, filepath.Join(w.Dir, "doomed.log"), os.Args[0])
 		doomed.Env = []string{envHubDir + "=" + w.HubDir, envHubNATS + "=" + w.NATS, envHubHTTP + "=" + w.HTTP,
