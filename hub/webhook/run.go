@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -122,15 +123,20 @@ func (w *worker) run(ctx context.Context) {
 	if w.from == store.Retry {
 		cfg = w.hook.retries()
 	}
-	for ctx.Err() == nil {
+	for unread := false; ctx.Err() == nil; {
 		consumer, err := w.cfg.JetStream.CreateOrUpdateConsumer(ctx, w.from, cfg)
 		for err == nil && ctx.Err() == nil {
 			var batch []delivery
-			if batch, err = w.collect(ctx, consumer); err == nil && len(batch) > 0 {
-				w.deliver(ctx, batch)
+			if batch, err = w.collect(ctx, consumer); err == nil && unread {
+				unread = false
+				w.set(nil)
+			}
+			if err == nil {
+				w.inTurn(ctx, requests(batch))
 			}
 		}
 		if ctx.Err() == nil {
+			unread = true
 			w.set(fmt.Errorf("stream %s: %w", w.from, err))
 			sleep(ctx, fetchRetry)
 		}
@@ -143,7 +149,6 @@ func (w *worker) collect(ctx context.Context, consumer jetstream.Consumer) (out 
 	if err != nil {
 		return nil, err
 	}
-	total := 0
 	for m := range fetched.Messages() {
 		meta, err := m.Metadata()
 		if err != nil {
@@ -155,7 +160,7 @@ func (w *worker) collect(ctx context.Context, consumer jetstream.Consumer) (out 
 		if w.from == store.Retry {
 			d.line.Original()
 		}
-		if total += d.size; ctx.Err() != nil || total > maxBody && len(out) > 0 {
+		if ctx.Err() != nil {
 			if err := m.Nak(); err != nil {
 				return nil, err
 			}
@@ -167,6 +172,18 @@ func (w *worker) collect(ctx context.Context, consumer jetstream.Consumer) (out 
 		return nil, err
 	}
 	return out, nil
+}
+
+// requests divides a batch into what fits into one request each.
+func requests(batch []delivery) (out [][]delivery) {
+	for from, size, i := 0, 0, 0; i < len(batch); i++ {
+		size += batch[i].size
+		if i+1 == len(batch) || size+batch[i+1].size > maxBody {
+			out = append(out, batch[from:i+1])
+			from, size = i+1, 0
+		}
+	}
+	return out
 }
 
 // deliver settles every message of a batch: as delivered, as refused, or to come
@@ -181,8 +198,7 @@ func (w *worker) deliver(ctx context.Context, batch []delivery) bool {
 		w.set(nil)
 		return true
 	case isRefused(err) && len(batch) > 1:
-		w.oneByOne(ctx, batch)
-		return true
+		return w.inTurn(ctx, slices.Collect(slices.Chunk(batch, 1))) // which of them?
 	case isRefused(err):
 		reason := fmt.Sprintf("webhook %s: %v", w.hook.Name, err)
 		w.settled(batch, "refused", func(d delivery) error { return d.msg.TermWithReason(reason) })
@@ -200,19 +216,23 @@ func (w *worker) deliver(ctx context.Context, batch []delivery) bool {
 	return false
 }
 
-// oneByOne finds the messages for which a batch was refused.
-func (w *worker) oneByOne(ctx context.Context, batch []delivery) {
-	for i := range batch {
-		for _, d := range batch[i:] {
-			if err := d.msg.InProgress(); err != nil { // it may come twice
-				w.cfg.Log.Debug("a message of a webhook waits unknown to JetStream", "webhook", w.hook.Name, "seq", d.line.Seq, "err", err)
+// inTurn delivers one request after the other, as deliver does.
+func (w *worker) inTurn(ctx context.Context, requests [][]delivery) bool {
+	for i, batch := range requests {
+		rest := slices.Concat(requests[i+1:]...)
+		if i > 0 {
+			for _, d := range slices.Concat(batch, rest) {
+				if err := d.msg.InProgress(); err != nil { // it may come twice
+					w.cfg.Log.Debug("a message of a webhook waits unknown to JetStream", "webhook", w.hook.Name, "seq", d.line.Seq, "err", err)
+				}
 			}
 		}
-		if !w.deliver(ctx, batch[i:i+1]) { // the other side is down: the rest waits as well
-			w.settled(batch[i+1:], "failed", func(d delivery) error { return d.msg.Nak() })
-			return
+		if !w.deliver(ctx, batch) { // the other side is down: the rest waits as well
+			w.settled(rest, "failed", func(d delivery) error { return d.msg.Nak() })
+			return false
 		}
 	}
+	return true
 }
 
 // settled tells JetStream what became of messages. What it does not learn comes

@@ -99,7 +99,7 @@ func (w *world) serve(rw http.ResponseWriter, r *http.Request) {
 func (w *world) publish(payloads ...string) {
 	w.t.Helper()
 	for _, p := range payloads {
-		m := &nats.Msg{Subject: "edge.press-7.a", Data: []byte(p), Header: nats.Header{"Fieldpost-Seq": {"1"}, "Nats-Msg-Id": {p}}}
+		m := &nats.Msg{Subject: "edge.press-7.a", Data: []byte(p), Header: nats.Header{"Fieldpost-Seq": {"1"}, "Nats-Msg-Id": {p[:min(len(p), 20)]}}}
 		if _, err := w.js.PublishMsg(w.t.Context(), m); err != nil {
 			w.t.Fatal(err)
 		}
@@ -305,8 +305,30 @@ func TestStreamComesLater(t *testing.T) {
 	if _, err := w.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "EDGE", Subjects: []string{"edge.>"}}); err != nil {
 		t.Fatal(err)
 	}
+	w.eventually("the trouble is over, also without a message", func() bool { return r.Status()[0] == nil })
 	w.publish("one")
 	w.eventually("it is delivered", func() bool { return strings.Join(w.got, " ") == "one" })
+}
+
+// TestLargeMessagesAreAllPosted: what does not fit into one request goes with the
+// next, and its deliveries are not used up meanwhile.
+func TestLargeMessagesAreAllPosted(t *testing.T) {
+	w := newWorld(t)
+	var want []string
+	for i := range 15 {
+		want = append(want, fmt.Sprint("m", i)+strings.Repeat(".", 400<<10))
+	}
+	w.publish(want...)
+	w.run(Hook{MaxDeliver: 1})
+	w.drained(15)
+	if strings.Join(w.got, " ") != strings.Join(want, " ") {
+		t.Errorf("%d of 15 were posted, or not in order", len(w.got))
+	}
+	for i, b := range w.bodies {
+		if len(b) > maxBody+1<<20 {
+			t.Errorf("request %d has %d bytes", i, len(b))
+		}
+	}
 }
 
 func TestSecrets(t *testing.T) {
