@@ -43,6 +43,18 @@ func lineForm(r *http.Request) (o lineOptions, err error) {
 	return o, nil
 }
 
+// asked reads how the answer is wanted, or answers what is wrong with the request:
+// err, if there is one, or that.
+func asked(w http.ResponseWriter, r *http.Request, err error) (o lineOptions, ok bool) {
+	if err == nil {
+		o, err = lineForm(r)
+	}
+	if err != nil {
+		problem(w, http.StatusBadRequest, "bad_request", err.Error())
+	}
+	return o, err == nil
+}
+
 // lineOf is a stored message as clients see it.
 func lineOf(m jetstream.Msg, meta *jetstream.MsgMetadata) admin.Message {
 	return admin.NewMessage(m.Subject(), m.Headers(), m.Data(), meta.Sequence.Stream, meta.Timestamp)

@@ -36,13 +36,8 @@ func (h *Hub) messages(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	stream, cfg, err := h.groupQuery(r)
-	if err != nil {
-		problem(w, http.StatusBadRequest, "bad_request", err.Error())
-		return
-	}
-	form, err := lineForm(r)
-	if err != nil {
-		problem(w, http.StatusBadRequest, "bad_request", err.Error())
+	form, ok := asked(w, r, err)
+	if !ok {
 		return
 	}
 	nc, js, end := h.reader(w)

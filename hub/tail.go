@@ -29,13 +29,8 @@ func (h *Hub) tail(w http.ResponseWriter, r *http.Request) { h.follow(w, r, "new
 // follow streams messages that nobody has to acknowledge.
 func (h *Hub) follow(w http.ResponseWriter, r *http.Request, from string) {
 	stream, cfg, err := h.tailQuery(r, from)
-	if err != nil {
-		problem(w, http.StatusBadRequest, "bad_request", err.Error())
-		return
-	}
-	form, err := lineForm(r)
-	if err != nil {
-		problem(w, http.StatusBadRequest, "bad_request", err.Error())
+	form, ok := asked(w, r, err)
+	if !ok {
 		return
 	}
 	nc, js, end := h.reader(w)
