@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/fieldpost/fieldpost/agent/client"
+	"github.com/fieldpost/fieldpost/agent/frame"
 	"github.com/fieldpost/fieldpost/spool"
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
@@ -306,6 +307,56 @@ func TestStopFinishesWhatWasAccepted(t *testing.T) {
 	}
 	if n := len(w.store.stored(wire.Normal)); n != 2 {
 		t.Errorf("%d messages stored, want 2", n)
+	}
+}
+
+// A program that is slow to read its answers gets them all the same.
+func TestStopSendsTheAnswers(t *testing.T) {
+	w := start(t, nil)
+	c, err := net.Dial("unix", w.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const n = 2400 // more answers than the socket holds, fewer than make the agent wait
+	text := []byte(frame.Preface)
+	for range n {
+		text = frame.AppendPublish(text, &frame.Publish{Subject: "a..b"})
+	}
+	if _, err := c.Write(text); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("all are refused", func() bool {
+		return strings.Contains(w.do("GET", "/metrics", "").body, fmt.Sprintf(`{code="bad_subject"} %d`, n))
+	})
+	w.stop()
+	w.eventually("the spool is closed", func() bool {
+		var closed bool
+		w.store.set(func() { closed = w.store.closed })
+		return closed
+	})
+	got, err := io.ReadAll(c)
+	if err != nil {
+		t.Error(err)
+	}
+	refused, told := 0, ""
+	for rest := got; len(rest) > 0; {
+		typ, body, after, need, err := frame.Next(rest, 1<<20)
+		if err != nil || need > 0 {
+			t.Fatalf("after %d answers: need %d, %v", refused, need, err)
+		}
+		rest = after
+		if typ == frame.TypeError {
+			e, err := frame.ParseError(body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			refused += int(e.Count)
+			told = e.Code
+		}
+	}
+	if refused != n || told != "stopping" {
+		t.Errorf("%d of %d were answered, at last %q", refused, n, told)
 	}
 }
 

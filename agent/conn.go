@@ -30,13 +30,22 @@ type server struct {
 
 	work sync.WaitGroup // everything that start has started
 
+	framed sync.WaitGroup // connections that speak the framed protocol
+
 	mu     sync.Mutex
-	conns  map[net.Conn]struct{} // not (yet) net/http's; guarded by mu
+	conns  map[net.Conn]protocol // not (yet) net/http's; guarded by mu
 	closed bool                  // guarded by mu
 }
 
+type protocol bool
+
+const (
+	unknown protocol = false
+	framed  protocol = true
+)
+
 func newServer(a *Agent, ln net.Listener) *server {
-	s := &server{a: a, ln: ln, conns: map[net.Conn]struct{}{}, pass: newPassListener(ln.Addr())}
+	s := &server{a: a, ln: ln, conns: map[net.Conn]protocol{}, pass: newPassListener(ln.Addr())}
 	s.http = &http.Server{
 		Handler:           http.HandlerFunc(a.serveHTTP),
 		ReadHeaderTimeout: a.cfg.HeaderTimeout,
@@ -105,8 +114,25 @@ func (s *server) track(c net.Conn) bool {
 	if s.closed {
 		return false
 	}
-	s.conns[c] = struct{}{}
+	s.conns[c] = unknown
 	return true
+}
+
+// serveFramed returns when the connection has ended.
+func (s *server) serveFramed(c net.Conn) {
+	s.mu.Lock()
+	closed := s.closed
+	if !closed {
+		s.conns[c] = framed
+		s.framed.Add(1)
+	}
+	s.mu.Unlock()
+	if !closed {
+		newFrameConn(s.a, c).serve()
+		s.framed.Done()
+	}
+	s.untrack(c)
+	c.Close()
 }
 
 func (s *server) untrack(c net.Conn) {
@@ -137,9 +163,7 @@ func (s *server) sniff(c net.Conn) {
 	}
 	c.SetReadDeadline(time.Time{})
 	if string(head[:n]) == frame.Preface {
-		newFrameConn(s.a, c).serve()
-		s.untrack(c)
-		c.Close()
+		s.serveFramed(c)
 		return
 	}
 	s.untrack(c)
@@ -156,13 +180,31 @@ func (s *server) shutdown(ctx context.Context) {
 		s.http.Close()
 	}
 	s.pass.Close()
-	s.mu.Lock()
-	s.closed = true
-	for c := range s.conns {
-		c.Close()
+	s.close(unknown)
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		s.framed.Wait()
+	}()
+	select {
+	case <-answered:
+	case <-ctx.Done():
+		s.close(framed)
 	}
-	s.mu.Unlock()
 	s.work.Wait()
+	<-answered
+}
+
+// close ends the connections that speak p; no others are taken from now on.
+func (s *server) close(p protocol) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for c, speaks := range s.conns {
+		if speaks == p {
+			c.Close()
+		}
+	}
 }
 
 func headerTimeout(d time.Duration) *problem {
