@@ -209,6 +209,7 @@ func partsOf(blocks []scanned) (out []part) {
 			p = &out[len(out)-1]
 		}
 		p.newest = max(p.newest, b.accepted)
+		p.ages.note(b.First, b.accepted)
 		p.extend(b.Range)
 		p.blocks++
 		p.bytes += int64(b.bytes)

@@ -62,6 +62,7 @@ type part struct {
 	bytes  int64 // encoded
 	oldest int64 // acceptance of its first block, Unix milliseconds by the stamps of its epoch
 	newest int64 // … of its last; 0: not known
+	ages   ages  // … of those between; empty: not known
 	ttl    ttlSpan
 	judged int64 // spool clock: no message of it expires before by its ttl; 0: nobody has looked
 }
@@ -145,6 +146,7 @@ func (g *segment) add(rec record) {
 	p.blocks++
 	p.bytes += int64(len(rec.data))
 	p.newest = rec.accepted
+	p.ages.note(rec.First, rec.accepted)
 	p.ttl.join(rec.ttl)
 	g.imu.Lock()
 	g.index[rec.flow] = append(g.index[rec.flow], rec.Range)

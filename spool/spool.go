@@ -320,10 +320,13 @@ func (s *Spool) Stats() Stats {
 // proportion.
 func (s *Spool) countPart(st *Stats, p *part) {
 	fl := s.flows[p.flow]
-	open := uint64(0)
+	open, first := uint64(0), uint64(0)
 	for _, r := range p.ranges {
 		for _, r := range fl.received.Missing(r) {
 			for _, r := range fl.gone.missing(r) {
+				if open == 0 {
+					first = r.First
+				}
 				open += r.Len()
 				for _, n := range fl.noted.within(r) {
 					open -= min(open, n.n)
@@ -339,7 +342,7 @@ func (s *Spool) countPart(st *Stats, p *part) {
 	ln.Messages += open
 	ln.Bytes += bytes
 	st.LiveBytes += bytes
-	born := s.bornAt(p.flow.Epoch, p.oldest)
+	born := s.bornAt(p.flow.Epoch, p.ages.of(first, p.oldest))
 	if s.cfg.MaxAge > 0 { // what is older was removed
 		born = max(born, s.time.now()-s.cfg.MaxAge.Milliseconds())
 	}
