@@ -307,6 +307,10 @@ func TestStreamsThatOthersChange(t *testing.T) {
 	d.send(wire.FrameBlock, d.block("one"))
 	d.acked()
 	r.holds("EDGE", 1)
+	eventually(t, "the hub knows that it is stored", func() bool { // or it stores it again, and rightly
+		_, body := r.get("/metrics")
+		return strings.Contains(body, `fieldpost_hub_unpack_messages_total{route="EDGE"} 1`)
+	})
 	if err := js.DeleteStream(t.Context(), "EDGE"); err != nil {
 		t.Fatal(err)
 	}
