@@ -203,7 +203,7 @@ func (h *Hub) openParts(ctx context.Context) (_ *parts, err error) {
 	if err := p.openWork(ctx); err != nil {
 		return nil, err
 	}
-	p.monitor = &monitor{hub: h, parts: p}
+	p.monitor = newMonitor(p)
 	return p, nil
 }
 

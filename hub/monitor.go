@@ -40,14 +40,19 @@ func (s sighting) stream(name string) admin.Stream {
 
 // monitor looks at the streams for status, metrics and readiness.
 type monitor struct {
-	hub   *Hub
-	parts *parts
+	hub     *Hub
+	parts   *parts
+	looking chan struct{} // has a value while somebody reads the streams
 
 	mu     sync.Mutex
 	last   sighting   // guarded by mu
 	probed error      // of the last write probe; guarded by mu
-	failed error      // of the embedded server, for good; guarded by mu
+	failed error      // of the embedded server, until it starts anew; guarded by mu
 	seen   inspection // guarded by mu
+}
+
+func newMonitor(p *parts) *monitor {
+	return &monitor{hub: p.hub, parts: p, looking: make(chan struct{}, 1), last: sighting{lag: make([]uint64, len(p.hub.cfg.Routes))}}
 }
 
 // run keeps the gauges fresh and probes that the store takes writes.
@@ -89,13 +94,14 @@ func (m *monitor) probe(ctx context.Context) {
 	}
 }
 
-// fail notes that the embedded server stores no more until it starts anew.
+// fail notes that the embedded server stores no more until it starts anew, or
+// that it does.
 func (m *monitor) fail(err error) {
 	m.mu.Lock()
 	was := m.failed
 	m.failed = err
 	m.mu.Unlock()
-	if was == nil {
+	if was == nil && err != nil {
 		m.hub.cfg.Log.Error("the embedded server has failed", "err", err)
 	}
 }
@@ -103,24 +109,38 @@ func (m *monitor) fail(err error) {
 // look returns a sighting that is fresh enough, and shows it in the metrics.
 // A caller that is gone leaves the last one standing.
 func (m *monitor) look(ctx context.Context) sighting {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if time.Since(m.last.at) < lookAge {
-		return m.last
+	select {
+	case m.looking <- struct{}{}:
+		defer func() { <-m.looking }()
+	case <-ctx.Done():
+		return m.latest()
+	}
+	last := m.latest()
+	if time.Since(last.at) < lookAge {
+		return last
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookFor)
 	defer cancel()
-	s := m.read(ctx)
+	s := m.read(ctx, last)
 	if s.err != nil && ctx.Err() != nil && context.Cause(ctx) != context.DeadlineExceeded {
-		s = m.last
+		return last
 	}
 	s.at = time.Now()
+	m.mu.Lock()
 	m.last = s
+	m.mu.Unlock()
 	m.hub.metrics.show(s, m.parts.registry.Numbers())
 	return s
 }
 
-func (m *monitor) read(ctx context.Context) sighting {
+func (m *monitor) latest() sighting {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.last
+}
+
+// read takes a sighting; of a stream that cannot be read the last one stands.
+func (m *monitor) read(ctx context.Context, last sighting) sighting {
 	s := sighting{lag: make([]uint64, len(m.hub.cfg.Routes))}
 	names := []string{store.Blocks}
 	for _, r := range m.hub.cfg.Routes {
@@ -132,7 +152,7 @@ func (m *monitor) read(ctx context.Context) sighting {
 		info, err := m.parts.store.Info(ctx, name)
 		if err != nil {
 			s.err = err
-			s.streams = append(s.streams, m.last.stream(name))
+			s.streams = append(s.streams, last.stream(name))
 			continue
 		}
 		s.streams = append(s.streams, admin.Stream{Name: name, Messages: info.Messages, Bytes: info.Bytes,

@@ -61,6 +61,7 @@ func (p *parts) watchStore(ctx context.Context) error {
 		}
 		failed := p.store.Failed()
 		if failed == nil {
+			p.monitor.fail(nil)
 			continue
 		}
 		free, err := freeBytes(p.hub.cfg.DataDir)
