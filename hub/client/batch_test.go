@@ -107,7 +107,7 @@ func TestConsumeBatchShowsWhatMatches(t *testing.T) {
 	l.void("press-7", 10)
 	l.put(wire.BlockSubject("press-7", wire.Flow{Epoch: testEpoch, Lane: wire.Normal}), nats.Header{"Fieldpost-Mark": {"1"}}, nil)
 	l.block("press-8", msg("alarm", "4"))
-	l.pieces(3, "press-9", msg("sensors.c", strings.Repeat("large", 2)))
+	l.pieces(70, "press-9", msg("sensors.c", strings.Repeat("large", 2)))
 	l.block("press-8", msg("sensors.d", "5"), msg("sensors.e", "6"))
 	for name, test := range map[string]struct {
 		cfg  BatchConfig

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -96,15 +95,15 @@ func wholeBlock(ctx context.Context, get source, seq uint64, subject string, h n
 	if v == "" {
 		return data, true, nil
 	}
-	i, n, err := parsePart(v)
-	if err != nil {
-		return nil, true, fmt.Errorf("%w: header %s: %w", errParts, hdrPiece, err)
+	i, n, ok := wire.ParsePart(v)
+	if !ok {
+		return nil, true, fmt.Errorf("%w: header %s: %.32q is not <i>/<n>", errParts, hdrPiece, v)
 	}
 	if i < n {
 		return nil, false, nil
 	}
 	data, err = join(ctx, get, seq, n, data, func(m *jetstream.RawStreamMsg, i int) bool {
-		return m.Subject == subject && m.Header.Get(hdrPiece) == strconv.Itoa(i)+"/"+strconv.Itoa(n)
+		return m.Subject == subject && m.Header.Get(hdrPiece) == wire.PartName(i, n)
 	})
 	return data, true, err
 }

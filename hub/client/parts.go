@@ -4,33 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/fieldpost/fieldpost/sync/wire"
 )
 
-// Limits of what is put together. A hub writes parts of 512 KiB and no message
-// above 8 MiB.
-const (
-	maxParts = 64
-	maxWhole = 20 << 20 // bytes
-)
+// maxWhole bounds the bytes of what is put together. A hub writes no message above
+// 8 MiB.
+const maxWhole = 20 << 20
 
 // errParts means that the others of a message's parts cannot be had any more.
 var errParts = errors.New("its other parts are not in the stream")
-
-// parsePart reads "<i>/<n>".
-func parsePart(v string) (i, n int, err error) {
-	a, b, _ := strings.Cut(v, "/")
-	i, err1 := strconv.Atoi(a)
-	n, err2 := strconv.Atoi(b)
-	if err1 != nil || err2 != nil || i < 1 || i > n || n > maxParts {
-		return 0, 0, fmt.Errorf("%.32q is not <i>/<n> of at most %d", v, maxParts)
-	}
-	return i, n, nil
-}
 
 // join puts together what the stream holds in n messages that follow each other,
 // of which the last is at hand, at seq. The parts of one message may be handed to
@@ -73,15 +59,15 @@ func whole(ctx context.Context, get source, seq uint64, subject string, h nats.H
 	if v == "" {
 		return data, true, nil
 	}
-	i, n, err := parsePart(v)
-	if err != nil {
-		return nil, true, fmt.Errorf("%w: header %s: %w", errParts, hdrPart, err)
+	i, n, ok := wire.ParsePart(v)
+	if !ok {
+		return nil, true, fmt.Errorf("%w: header %s: %.32q is not <i>/<n>", errParts, hdrPart, v)
 	}
 	if i < n {
 		return nil, false, nil
 	}
 	data, err = join(ctx, get, seq, n, data, func(m *jetstream.RawStreamMsg, i int) bool {
-		return m.Subject == subject && m.Header.Get(hdrPart) == strconv.Itoa(i)+"/"+strconv.Itoa(n) &&
+		return m.Subject == subject && m.Header.Get(hdrPart) == wire.PartName(i, n) &&
 			m.Header.Get(hdrEpoch) == h.Get(hdrEpoch) && m.Header.Get(hdrSeq) == h.Get(hdrSeq) && m.Header.Get(hdrLane) == h.Get(hdrLane)
 	})
 	return data, true, err

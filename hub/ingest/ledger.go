@@ -84,7 +84,7 @@ func messages(blocks []uplink.LedgerBlock) []store.Msg {
 		subject, first := wire.BlockSubject(b.Device, b.Flow), len(out)
 		out = append(pieces(out, subject, b), store.Msg{Subject: subject, Header: h, Data: b.Data})
 		if last := &out[len(out)-1]; b.Pieces > 1 {
-			h[hdrPiece] = value(pieceName(b.Pieces, b.Pieces))
+			h[hdrPiece] = value(wire.PartName(b.Pieces, b.Pieces))
 			last.Data = b.Data[(b.Pieces-1)*pieceSize(b):]
 		}
 		if b.Guarded {
@@ -99,13 +99,11 @@ func messages(blocks []uplink.LedgerBlock) []store.Msg {
 func pieces(out []store.Msg, subject string, b *uplink.LedgerBlock) []store.Msg {
 	n := pieceSize(b)
 	for i := range b.Pieces - 1 {
-		h := nats.Header{hdrPiece: {pieceName(i+1, b.Pieces)}}
+		h := nats.Header{hdrPiece: {wire.PartName(i+1, b.Pieces)}}
 		out = append(out, store.Msg{Subject: subject, Header: h, Data: b.Data[i*n : (i+1)*n]})
 	}
 	return out
 }
-
-func pieceName(i, n int) string { return strconv.Itoa(i) + "/" + strconv.Itoa(n) }
 
 // pieceSize is how many bytes all pieces but the last have.
 func pieceSize(b *uplink.LedgerBlock) int { return (len(b.Data) + b.Pieces - 1) / b.Pieces }

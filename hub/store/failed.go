@@ -27,8 +27,8 @@ func (s *Store) Failed() error {
 	s.embedded.srv.HandleHealthz(&page, req)
 	var health struct {
 		Errors []struct {
-			Type   string `json:"type"`
-			Error  string `json:"error"`
+			Type  string `json:"type"`
+			Error string `json:"error"`
 		} `json:"errors"`
 	}
 	if err := json.Unmarshal(page.body.Bytes(), &health); err != nil {

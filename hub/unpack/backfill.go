@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fieldpost/fieldpost/hub/store"
+	"github.com/fieldpost/fieldpost/sync/wire"
 )
 
 // Errors of Backfill.
@@ -127,7 +128,7 @@ func (u *Unpacker) walkFrom(ctx context.Context, since Since, info store.Info) (
 	case err != nil:
 		return 0, err
 	}
-	if i, _ := parsePiece(m.Header.Get(hdrPiece)); i > 1 { // the middle of a block
+	if i, _, _ := wire.ParsePart(m.Header.Get(hdrPiece)); i > 1 { // the middle of a block
 		from -= uint64(i - 1)
 	}
 	return from, nil

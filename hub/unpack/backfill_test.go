@@ -185,7 +185,7 @@ func (w *world) blockStart(seq uint64) uint64 {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if i, _ := parsePiece(m.Header.Get(hdrPiece)); i > 1 {
+	if i, _, _ := wire.ParsePart(m.Header.Get(hdrPiece)); i > 1 {
 		return seq - uint64(i-1)
 	}
 	return seq

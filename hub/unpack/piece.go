@@ -2,8 +2,6 @@ package unpack
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/fieldpost/fieldpost/hub/store"
 	"github.com/fieldpost/fieldpost/sync/wire"
@@ -27,13 +25,14 @@ func (p *pieces) add(m store.Stored) (whole store.Stored, ok bool, err error) {
 		p.n = 0
 		return m, true, nil
 	}
-	i, of := parsePiece(v)
+	i, of, _ := wire.ParsePart(v)
 	switch {
 	case i == 1 && of > 1:
 		p.whole, p.n, p.of = m, 1, of
-		p.whole.Data = append(make([]byte, 0, of*len(m.Data)), m.Data...)
+		p.whole.Data = append(make([]byte, 0, min(of*len(m.Data), wire.MaxBlock)), m.Data...)
 		return m, false, nil
-	case p.n > 0 && i == p.n+1 && of == p.of && m.Subject == p.whole.Subject && m.Seq == p.whole.Seq+uint64(p.n):
+	case p.n > 0 && i == p.n+1 && of == p.of && m.Subject == p.whole.Subject && m.Seq == p.whole.Seq+uint64(p.n) &&
+		len(p.whole.Data)+len(m.Data) <= wire.MaxBlock:
 		p.n++
 		p.whole.Data = append(p.whole.Data, m.Data...)
 		if i < of {
@@ -48,19 +47,8 @@ func (p *pieces) add(m store.Stored) (whole store.Stored, ok bool, err error) {
 	if i < of {
 		return m, false, nil // its last piece tells
 	}
-	return m, true, fmt.Errorf("%w: piece %s without the others", wire.ErrCorrupt, v)
+	return m, true, fmt.Errorf("%w: piece %.32q without the others, or of more than a block", wire.ErrCorrupt, v)
 }
 
 // open reports whether a block has begun that is not whole yet.
 func (p *pieces) open() bool { return p.n > 0 }
-
-// parsePiece reads "<i>/<n>"; zeros for anything else.
-func parsePiece(v string) (i, of int) {
-	a, b, _ := strings.Cut(v, "/")
-	i, err1 := strconv.Atoi(a)
-	of, err2 := strconv.Atoi(b)
-	if err1 != nil || err2 != nil || i < 1 || i > of || of > store.MaxBatch {
-		return 0, 0
-	}
-	return i, of
-}

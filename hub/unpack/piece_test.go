@@ -52,3 +52,18 @@ func TestPieces(t *testing.T) {
 		}
 	}
 }
+
+// Pieces of more than a block are broken, and nobody keeps them.
+func TestPiecesAreBounded(t *testing.T) {
+	data := make([]byte, 1<<20)
+	var p pieces
+	for i := 1; i <= wire.MaxParts; i++ {
+		_, whole, err := p.add(store.Stored{Seq: uint64(i), Subject: "a", Header: nats.Header{hdrPiece: {wire.PartName(i, wire.MaxParts)}}, Data: data})
+		if cap(p.whole.Data) > 2*wire.MaxBlock {
+			t.Fatalf("at piece %d %d bytes are kept", i, cap(p.whole.Data))
+		}
+		if last := i == wire.MaxParts; whole != last || errors.Is(err, wire.ErrCorrupt) != last {
+			t.Fatalf("piece %d: whole %v, %v", i, whole, err)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/fieldpost/fieldpost/hub/store"
+	"github.com/fieldpost/fieldpost/sync/wire"
 )
 
 const (
@@ -134,7 +135,7 @@ func (u *Unpacker) wholeBlocks(ctx context.Context, to uint64) (uint64, error) {
 	case err != nil:
 		return 0, err
 	}
-	if i, of := parsePiece(m.Header.Get(hdrPiece)); i < of {
+	if i, of, _ := wire.ParsePart(m.Header.Get(hdrPiece)); i < of {
 		return to - uint64(i), nil
 	}
 	return to, nil

@@ -1,8 +1,6 @@
 package unpack
 
 import (
-	"strconv"
-
 	"github.com/nats-io/nats.go"
 
 	"github.com/fieldpost/fieldpost/hub/store"
@@ -47,7 +45,7 @@ func (s *slot) fill(o *Out, epoch string, lane wire.Lane) store.Msg {
 		s.set(6, HdrClock, "unsynced")
 	}
 	if o.Parts > 1 {
-		s.set(7, HdrPart, strconv.Itoa(o.Part)+"/"+strconv.Itoa(o.Parts))
+		s.set(7, HdrPart, wire.PartName(o.Part, o.Parts))
 	}
 	if o.Backfill {
 		s.set(8, HdrBackfill, "true")
