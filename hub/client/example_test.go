@@ -77,7 +77,7 @@ func ExampleClient_ConsumeBatch() {
 	// press-7 3 sensors.hum 40
 }
 
-// What was stored in the last hour, once more, without a trace on the server.
+// What was stored in the last hour, once more, and no group is kept on the server.
 func ExampleClient_Replay() {
 	url, stop := hubWith("edge.press-7.sensors.temp 21.5", "edge.press-8.sensors.temp 22")
 	defer stop()

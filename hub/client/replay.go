@@ -25,10 +25,14 @@ type ReplayConfig struct {
 // replayLook is how long nothing may come before it is looked whether anything is left.
 const replayLook = 2 * time.Second
 
+// replayGone is when the server removes a consumer that nobody pulls from.
+const replayGone = 30 * time.Second
+
 // Replay hands a part of a stream to handler, one message after the other in the
-// stream's order, and leaves nothing behind on the server. It ends (nil) at To or
-// after the last message that was there when it began, whichever is first, or
-// with the handler's first error, or with ctx (its error: not all was read).
+// stream's order, and leaves nothing behind on the server but a consumer that goes
+// half a minute later. It ends (nil) at To or after the last message that was
+// there when it began, whichever is first, or with the handler's first error, or
+// with ctx (its error: not all was read).
 func (c *Client) Replay(ctx context.Context, cfg ReplayConfig, handler Handler) error {
 	if handler == nil {
 		return errors.New("hub/client: Replay without a handler")
@@ -39,7 +43,7 @@ func (c *Client) Replay(ctx context.Context, cfg ReplayConfig, handler Handler) 
 	if cfg.Stream == blocksStream {
 		return errors.New("hub/client: Stream: BLOCKS holds packed blocks; use ConsumeBatch")
 	}
-	want := jetstream.OrderedConsumerConfig{}
+	want := jetstream.OrderedConsumerConfig{InactiveThreshold: replayGone}
 	want.DeliverPolicy, _, want.OptStartTime, _ = From{Time: cfg.From}.policy()
 	if cfg.Filter == ">" {
 		cfg.Filter = ""

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -136,17 +137,16 @@ func TestReplyOutsideInbox(t *testing.T) {
 	nc.Publish(wire.OpenSubject("cam-1"), nil) // without a reply
 	nc.Publish("fp.open.not~a~device", nil)
 	waitFor(t, func() bool { return c.get("rejected bad_reply") == len(bad)+1 && c.get("rejected bad_device") == 1 })
-	nc.Flush()
+	dial(t, nc, "cam-1") // it still answers, and what it wrote before is here
 	for {
 		m, err := spy.NextMsg(10 * time.Millisecond)
 		if err != nil {
 			break
 		}
-		if !strings.HasPrefix(m.Subject, "fp.open.") {
+		if slices.Contains(bad, m.Subject) {
 			t.Errorf("the hub wrote to %s", m.Subject)
 		}
 	}
-	dial(t, nc, "cam-1") // and it still answers
 }
 
 // Every labelled step fails once or more: sessions end or wait, the ledger

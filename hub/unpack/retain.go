@@ -18,6 +18,7 @@ import (
 const (
 	retainStep  = 100_000 // messages of the ledger that one pass looks at
 	scanTimeout = time.Minute
+	scanGone    = 30 * time.Second // the server removes a consumer that nobody pulls from
 )
 
 // retain lets old blocks go until ctx ends or something fails.
@@ -154,6 +155,7 @@ func (u *Unpacker) scan(ctx context.Context, first, last uint64) (map[string]uin
 	}
 	c, err := u.cfg.Store.JetStream().OrderedConsumer(ctx, u.ledger, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: first, HeadersOnly: true,
+		InactiveThreshold: scanGone,
 	})
 	if err != nil {
 		return fail(err)

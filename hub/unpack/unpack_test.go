@@ -75,6 +75,9 @@ func (c *crash) at(point string) error {
 
 func TestCrashAtEveryPoint(t *testing.T) {
 	for _, point := range Points() {
+		if strings.HasPrefix(point, "backfill:") { // TestBackfillCrashes
+			continue
+		}
 		for _, nth := range []int64{1, 2, 7} {
 			t.Run(fmt.Sprintf("%s/%d", point, nth), func(t *testing.T) {
 				t.Parallel()
@@ -86,11 +89,18 @@ func TestCrashAtEveryPoint(t *testing.T) {
 				cfg.Retain = time.Nanosecond // so that retention has work
 				_, stop := w.start(cfg)
 				w.some(25)
+				wait := 50 * time.Millisecond // for a point that is rarely passed, or at the stop only
+				if nth == 1 && point != "lease:release" {
+					wait = 30 * time.Second
+				}
 				select {
 				case <-c.died:
-				case <-time.After(50 * time.Millisecond): // a point that is rarely passed, or at the stop only
+				case <-time.After(wait):
 				}
 				stop()
+				if nth == 1 && !c.dead.Load() {
+					t.Error("the crash never came")
+				}
 				cfg = w.config()
 				cfg.Retain = time.Nanosecond
 				_, stop = w.start(cfg)
