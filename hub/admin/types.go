@@ -38,7 +38,7 @@ type Status struct {
 // Webhook is one webhook.
 type Webhook struct {
 	Name   string `json:"name"`
-	URL    string `json:"url"` // without what may be secret
+	URL    string `json:"url"` // scheme and host; the rest may be secret
 	Stream string `json:"stream"`
 	Error  string `json:"error,omitempty"` // why it does not get on
 }

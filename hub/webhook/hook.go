@@ -67,13 +67,14 @@ func (h Hook) Check(bad func(key, problem string)) {
 	}
 }
 
-// Place is where a webhook goes, without what may be secret in its URL.
+// Place is where a webhook goes: its URL without what may be secret, and the path
+// is with many.
 func (h Hook) Place() string {
 	u, err := url.Parse(h.URL)
 	if err != nil {
 		return ""
 	}
-	return u.Scheme + "://" + u.Host + u.Path
+	return u.Scheme + "://" + u.Host
 }
 
 // secret reads the key of the signature; nil if there is none.

@@ -289,7 +289,7 @@ func TestNobodyListens(t *testing.T) {
 	if text := r.Status()[0].Error(); !strings.Contains(text, "refused") || strings.Contains(text, "sesame") {
 		t.Errorf("status: %s", text)
 	}
-	if place := (Hook{URL: "https://user:pw@x/y?token=z"}).Place(); place != "https://x/y" {
+	if place := (Hook{URL: "https://user:pw@x:1/y?token=z"}).Place(); place != "https://x:1" {
 		t.Errorf("place %s", place)
 	}
 }
