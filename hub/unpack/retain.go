@@ -63,10 +63,13 @@ func (u *Unpacker) retainOnce(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	// A full ledger has no place for marks: what needs none goes first.
-	if len(emptied) > 0 && emptied[0].Seq > info.First {
-		if err := u.purge(ctx, emptied[0].Seq-1); err != nil {
-			return false, err
+	// A full ledger has no place for marks: what needs none goes first. What is
+	// left must begin with a whole block, for whoever reads it from its beginning.
+	if len(emptied) > 0 {
+		if first := beginning(emptied[0]); first > info.First {
+			if err := u.purge(ctx, first-1); err != nil {
+				return false, err
+			}
 		}
 	}
 	return more, u.markAndPurge(ctx, emptied, to)
@@ -140,6 +143,12 @@ func (u *Unpacker) wholeBlocks(ctx context.Context, to uint64) (uint64, error) {
 		return to - uint64(i), nil
 	}
 	return to, nil
+}
+
+// beginning returns where the block begins that ends with m.
+func beginning(m store.Stored) uint64 {
+	i, _, _ := wire.ParsePart(m.Header.Get(hdrPiece))
+	return m.Seq - uint64(max(i, 1)-1)
 }
 
 // scan lists the subjects of the ledger's messages from first to last with the
