@@ -15,5 +15,5 @@
 // (webhook-id, webhook-timestamp, webhook-signature: v1, HMAC-SHA256).
 //
 // Reading order: hook.go (what a webhook is), run.go (batches, retries),
-// post.go (one request).
+// hold.go (what waits behind a failure), post.go (one request).
 package webhook

@@ -36,6 +36,8 @@ type delivery struct {
 	size int
 }
 
+const maxText = 200 // bytes of an answer that a person is shown
+
 // post sends a batch. after is what the other side asks to wait before the next
 // try, 0 if it does not say.
 func (w *worker) post(ctx context.Context, batch []delivery) (after time.Duration, err error) {
@@ -65,24 +67,32 @@ func (w *worker) post(ctx context.Context, batch []delivery) (after time.Duratio
 		if errors.As(err, &u) {
 			err = u.Err // without the URL, which may hold a secret
 		}
-		return 0, err
+		return 0, &unanswered{err}
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // the rest of it is of no interest
+	status := printable([]byte(resp.Status))
 	switch code := resp.StatusCode; {
 	case code >= 200 && code < 300:
 		return 0, nil
 	case err != nil:
-		return 0, err
+		return 0, &unanswered{err}
 	case code == http.StatusBadRequest || code == http.StatusRequestEntityTooLarge || code == http.StatusUnsupportedMediaType || code == http.StatusUnprocessableEntity:
-		return 0, &refused{resp.Status, printable(text)}
+		return 0, &refused{status, printable(text)}
 	default:
 		if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
 			after = min(time.Duration(min(seconds, 3600))*time.Second, retryMost)
 		}
-		return after, fmt.Errorf("%s %s", resp.Status, printable(text))
+		return after, fmt.Errorf("%s %s", status, printable(text))
 	}
 }
+
+// unanswered is why there is no answer. The text may hold what the other side sent
+// instead, of any size.
+type unanswered struct{ err error }
+
+func (e *unanswered) Error() string { return printable([]byte(e.err.Error())) }
+func (e *unanswered) Unwrap() error { return e.err }
 
 // printable is the beginning of an answer, for a log and a header.
 func printable(text []byte) string {
@@ -91,7 +101,7 @@ func printable(text []byte) string {
 			return ' '
 		}
 		return r
-	}, string(text[:min(len(text), 120)]))
+	}, string(text[:min(len(text), maxText)]))
 	return strings.TrimSpace(s)
 }
 

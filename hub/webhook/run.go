@@ -47,6 +47,9 @@ type worker struct {
 	secret []byte
 	client *http.Client
 	wait   time.Duration // after the next failure; owned by run
+	delay  time.Duration // after the last failure; owned by run
+	held   []delivery    // fetched and not posted yet; owned by run
+	due    []uint64      // sequences that come again before those; owned by run
 
 	mu  sync.Mutex
 	err error // why it does not get on; guarded by mu
@@ -131,10 +134,12 @@ func (w *worker) run(ctx context.Context) {
 				unread = false
 				w.set(nil)
 			}
-			if err == nil {
-				w.inTurn(ctx, requests(batch))
+			if err == nil && !w.inTurn(ctx, requests(batch)) {
+				w.pause(ctx, w.delay)
 			}
 		}
+		w.tell(w.held, func(d delivery) error { return d.msg.Nak() }) // stopping, or a stream that is not what it was
+		w.held, w.due = nil, nil
 		if ctx.Err() == nil {
 			unread = true
 			w.set(fmt.Errorf("stream %s: %w", w.from, err))
@@ -143,16 +148,36 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// collect waits for messages, at most a batch of them.
+// collect waits for messages, at most a batch of them with those that are held.
 func (w *worker) collect(ctx context.Context, consumer jetstream.Consumer) (out []delivery, err error) {
-	fetched, err := consumer.Fetch(w.hook.Batch, jetstream.FetchMaxWait(w.hook.Wait))
+	out, w.held = w.held, nil
+	for until := time.Now().Add(w.dueFor()); ; {
+		w.keep(out)
+		if n := w.hook.Batch - len(out); n > 0 {
+			some, e := w.fetch(ctx, consumer, n)
+			if out = append(out, some...); e != nil && len(some) == 0 {
+				w.held = out
+				return nil, e
+			}
+		}
+		out = inOrder(out)
+		if len(out) >= w.hook.Batch || ctx.Err() != nil || w.complete(out) || time.Now().After(until) {
+			w.due = nil
+			return out, nil
+		}
+	}
+}
+
+// fetch reads up to n messages.
+func (w *worker) fetch(ctx context.Context, consumer jetstream.Consumer, n int) (out []delivery, err error) {
+	fetched, err := consumer.Fetch(n, jetstream.FetchMaxWait(w.hook.Wait))
 	if err != nil {
 		return nil, err
 	}
 	for m := range fetched.Messages() {
 		meta, err := m.Metadata()
 		if err != nil {
-			return nil, fmt.Errorf("metadata: %w", err)
+			return out, fmt.Errorf("metadata: %w", err)
 		}
 		d := delivery{msg: m, seq: meta.Sequence.Stream, size: len(m.Data())}
 		d.line = admin.NewMessage(m.Subject(), m.Headers(), m.Data(), d.seq, meta.Timestamp)
@@ -162,16 +187,13 @@ func (w *worker) collect(ctx context.Context, consumer jetstream.Consumer) (out 
 		}
 		if ctx.Err() != nil {
 			if err := m.Nak(); err != nil {
-				return nil, err
+				return out, err
 			}
 			continue
 		}
 		out = append(out, d)
 	}
-	if err := fetched.Error(); err != nil && len(out) == 0 {
-		return nil, err
-	}
-	return out, nil
+	return out, fetched.Error()
 }
 
 // requests divides a batch into what fits into one request each.
@@ -212,7 +234,8 @@ func (w *worker) deliver(ctx context.Context, batch []delivery) bool {
 	wait := max(w.wait/2+rand.N(w.wait/2), after)
 	w.wait = min(2*w.wait, retryMost)
 	w.settled(batch, "failed", func(d delivery) error { return d.msg.NakWithDelay(wait) })
-	sleep(ctx, wait)
+	w.again(batch)
+	w.delay = wait
 	return false
 }
 
@@ -221,14 +244,10 @@ func (w *worker) inTurn(ctx context.Context, requests [][]delivery) bool {
 	for i, batch := range requests {
 		rest := slices.Concat(requests[i+1:]...)
 		if i > 0 {
-			for _, d := range slices.Concat(batch, rest) {
-				if err := d.msg.InProgress(); err != nil { // it may come twice
-					w.cfg.Log.Debug("a message of a webhook waits unknown to JetStream", "webhook", w.hook.Name, "seq", d.line.Seq, "err", err)
-				}
-			}
+			w.keep(slices.Concat(batch, rest))
 		}
 		if !w.deliver(ctx, batch) { // the other side is down: the rest waits as well
-			w.settled(rest, "failed", func(d delivery) error { return d.msg.Nak() })
+			w.hold(rest)
 			return false
 		}
 	}
@@ -239,6 +258,10 @@ func (w *worker) inTurn(ctx context.Context, requests [][]delivery) bool {
 // again after the ack wait.
 func (w *worker) settled(batch []delivery, result string, tell func(delivery) error) {
 	w.cfg.OnSent(w.hook.Name, result, len(batch))
+	w.tell(batch, tell)
+}
+
+func (w *worker) tell(batch []delivery, tell func(delivery) error) {
 	for _, d := range batch {
 		if err := tell(d); err != nil && !errors.Is(err, context.Canceled) {
 			w.cfg.Log.Debug("a message of a webhook was not settled and comes again", "webhook", w.hook.Name, "seq", d.line.Seq, "err", err)

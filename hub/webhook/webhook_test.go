@@ -131,7 +131,7 @@ func (w *world) run(h Hook) *Runner {
 
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		w.mu.Lock()
 		is := ok()
 		w.mu.Unlock()
@@ -319,7 +319,7 @@ func TestLargeMessagesAreAllPosted(t *testing.T) {
 		want = append(want, fmt.Sprint("m", i)+strings.Repeat(".", 400<<10))
 	}
 	w.publish(want...)
-	w.run(Hook{MaxDeliver: 1})
+	w.run(Hook{MaxDeliver: 1, Timeout: 3 * time.Minute})
 	w.drained(15)
 	if strings.Join(w.got, " ") != strings.Join(want, " ") {
 		t.Errorf("%d of 15 were posted, or not in order", len(w.got))
