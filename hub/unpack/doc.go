@@ -25,8 +25,8 @@
 // block as messages of a stream), position.go (where a writer resumes). The
 // driver: config.go, unpack.go (who runs what), lease.go (who tries), state.go
 // and tables.go (checkpoints and route tables), backfill.go and walk.go
-// (back-fills), worker.go (one route's life), locate.go (where the stream
-// stands), feed.go (read and decode), piece.go (blocks of several messages),
-// pump.go and slot.go (batches in flight), dead.go, gaps.go, unrouted.go,
-// retain.go and mark.go.
+// (back-fills), worker.go (one route's life), lost.go (what was removed too
+// early), locate.go (where the stream stands), feed.go (read and decode),
+// piece.go (blocks of several messages), pump.go and slot.go (batches in flight),
+// dead.go, gaps.go, unrouted.go, retain.go and mark.go.
 package unpack

@@ -154,6 +154,7 @@ type Status struct {
 	Asked    *Walk      // back-fill that will begin
 	Walk     *Walk      // under way; At is in it
 	Walks    []Walk     // done
+	Lost     Lost       // removed from the ledger before the stream had it
 }
 
 // Status lists every stream that is unpacked into: those of the routes in their
@@ -178,6 +179,7 @@ func (w *worker) status() Status {
 	return Status{
 		Stream: w.stream, At: w.at.Checkpoint, Err: err, End: w.end, Done: w.done, Intruded: w.intruded,
 		Asked: w.at.Asked, Walk: w.at.Walk, Walks: w.at.Done,
+		Lost: w.gone,
 	}
 }
 

@@ -27,6 +27,7 @@ type entry struct {
 	Walk  *Walk    `json:"walk,omitempty"`
 	Then  Position `json:"then,omitzero"`
 	Done  []Walk   `json:"done,omitempty"` // oldest first
+	Lost  Lost     `json:"lost,omitzero"`
 }
 
 // errCourseEnd means that everything up to the end of the course is stored.
@@ -103,6 +104,7 @@ func (w *worker) forgetWalks() {
 		w.u.cfg.Log.Error("a back-fill ends early, as the ledger has lost its blocks", "stream", w.stream)
 	}
 	e.Asked, e.Walk, e.Then, e.Done = nil, nil, Position{}, nil
+	w.forgetLost()
 }
 
 // overtaken takes a message, of which this is the position after it, for one

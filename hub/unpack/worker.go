@@ -24,6 +24,7 @@ type worker struct {
 	at       entry  // newest fact known; guarded by mu
 	done     bool   // the end is reached; guarded by mu
 	intruded uint64 // messages of others found in the stream; guarded by mu
+	gone     Lost   // what is counted so far; the next checkpoint saves it; guarded by mu
 }
 
 func (w *worker) seen() entry {
@@ -46,7 +47,7 @@ func (w *worker) standby(ctx context.Context) {
 	s := saved[entry]{kv: w.state.kv, key: w.state.key}
 	if found, err := s.load(ctx); err == nil && found {
 		w.mu.Lock()
-		w.at = s.val
+		w.at, w.gone = s.val, s.val.Lost
 		w.mu.Unlock()
 		w.health.set(w.u, w.stream, nil)
 	}
@@ -124,6 +125,7 @@ func (w *worker) resume(ctx context.Context, tables Tables) (start, error) {
 	if err != nil {
 		return start{}, err
 	}
+	w.countFrom(w.state.val.Lost)
 	stream, err := w.u.cfg.Store.Info(ctx, w.stream)
 	if err != nil {
 		return start{}, err
@@ -135,8 +137,10 @@ func (w *worker) resume(ctx context.Context, tables Tables) (start, error) {
 	cp, last := w.state.val.Checkpoint, stream.Last
 	if found && cp.Incarnation == ledger.Incarnation && last >= cp.StreamSeq && cp.Block <= ledger.Last+1 {
 		from := start{Checkpoint: cp, last: last, ledger: ledger.Last}
-		if cp.Block < ledger.First {
-			w.lost(w.course(tables), cp.Block, ledger.First)
+		if cp.Block < ledger.First && w.lost(w.course(tables), cp.Block, ledger.First) {
+			if err := w.save(ctx, cp); err != nil { // nothing else may come to save
+				return start{}, err
+			}
 		}
 		err := w.known(ctx, &from, tables)
 		if err == nil && from.skip == 0 && w.state.val.Asked != nil {
@@ -202,20 +206,12 @@ func (w *worker) anew(ctx context.Context, found bool, old Checkpoint, ledger st
 	return cp, w.save(ctx, cp)
 }
 
-// lost reports blocks that are gone, if they can have had messages for the stream.
-func (w *worker) lost(c course, from, first uint64) {
-	if c.walk == nil && !c.tables.ever(w.stream, from, first) || first <= 1 || from == 0 {
-		return
-	}
-	w.u.cfg.Log.Error("blocks were removed before they were unpacked", "stream", w.stream, "first", from, "last", first-1)
-}
-
 // save makes a checkpoint durable.
 func (w *worker) save(ctx context.Context, cp Checkpoint) error {
 	if err := w.u.fault("unpack:checkpoint"); err != nil {
 		return err
 	}
 	e := w.state.val
-	e.Checkpoint = cp
+	e.Checkpoint, e.Lost = cp, w.lostSoFar()
 	return w.state.store(ctx, e)
 }
