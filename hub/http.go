@@ -179,7 +179,7 @@ func (h *Hub) status(w http.ResponseWriter, r *http.Request) {
 		Ledger: admin.Ledger{Seq: seen.ledger}, Notes: p.monitor.notes(),
 	}
 	for i, route := range h.cfg.Routes {
-		out.Routes = append(out.Routes, admin.Route{Match: route.Match, Stream: route.Stream, Prefix: route.Prefix, Packed: route.packed(), Lag: seen.lag[i]})
+		out.Routes = append(out.Routes, admin.Route{Match: route.Match, Stream: route.Stream, Prefix: route.Prefix, Packed: route.packed(), Lag: seen.lag[i], Lost: seen.lost[i]})
 	}
 	for i, err := range p.webhooks.Status() {
 		hook := admin.Webhook{Name: h.cfg.Webhooks[i].Name, URL: h.cfg.Webhooks[i].Place(), Stream: h.cfg.Webhooks[i].Stream}

@@ -89,8 +89,11 @@ func (m *monitor) logInspection(was, now inspection, found []store.Finding) {
 // notes lists what somebody should know although the hub does its work.
 func (m *monitor) notes() (out []string) {
 	m.mu.Lock()
-	seen := m.seen
+	seen, last := m.seen, m.last
 	m.mu.Unlock()
+	if st := last.stream(store.Retry); isFull(st) {
+		out = append(out, fmt.Sprintf("stream RETRY is full: %d of %d bytes; %s", st.Bytes, st.MaxBytes, m.hub.whenFull(st.Name)))
+	}
 	for _, by := range []map[string]string{seen.anew, seen.notes} {
 		for _, stream := range slices.Sorted(maps.Keys(by)) {
 			out = append(out, by[stream])
@@ -105,6 +108,7 @@ func (m *monitor) notes() (out []string) {
 				"take away their right to publish to its subjects", u.Stream, u.Intruded))
 		}
 	}
+	out = append(out, m.lossNotes()...)
 	if n := m.parts.unpack.Unrouted(); n.Messages > 0 {
 		out = append(out, fmt.Sprintf("messages without a route: %d, the newest with subject %s; they are in no stream, and in BLOCKS only until blocks.retain: add a route for them, then `fieldpost-hub routes backfill`", n.Messages, n.Subject))
 	}

@@ -72,7 +72,7 @@ func newMetrics(cfg Config) *hubMetrics {
 	}
 	m.dead(deadletter.MaxDeliveries)
 	m.dead(deadletter.Terminated)
-	streams := []string{store.Blocks, store.Dead}
+	streams := []string{store.Blocks, store.Dead, store.Retry, store.Advisories}
 	for i, r := range cfg.Routes {
 		if r.packed() {
 			continue // no stream, and nothing to be behind with
@@ -86,6 +86,7 @@ func newMetrics(cfg Config) *hubMetrics {
 			return 0
 		})
 	}
+	m.lostBlocks(cfg)
 	for _, name := range streams {
 		m.gauge(fmt.Sprintf("fieldpost_hub_stream_bytes{stream=%q}", name), func() float64 { return float64(m.seen.stream(name).Bytes) })
 		m.gauge(fmt.Sprintf("fieldpost_hub_stream_max_bytes{stream=%q}", name), func() float64 { return float64(m.seen.stream(name).MaxBytes) })

@@ -25,6 +25,7 @@ type sighting struct {
 	streams  []admin.Stream
 	lag      []uint64 // by route, blocks
 	ledger   uint64   // last sequence of BLOCKS
+	lost     []uint64 // by route, blocks that were removed before they were unpacked
 	unrouted uint64   // messages that no route takes
 	err      error    // of reading them
 }
@@ -141,14 +142,14 @@ func (m *monitor) latest() sighting {
 
 // read takes a sighting; of a stream that cannot be read the last one stands.
 func (m *monitor) read(ctx context.Context, last sighting) sighting {
-	s := sighting{lag: make([]uint64, len(m.hub.cfg.Routes))}
+	s := sighting{lag: make([]uint64, len(m.hub.cfg.Routes)), lost: m.parts.lost()}
 	names := []string{store.Blocks}
 	for _, r := range m.hub.cfg.Routes {
 		if !r.packed() {
 			names = append(names, r.Stream)
 		}
 	}
-	for _, name := range append(names, store.Dead) {
+	for _, name := range append(names, store.Dead, store.Retry, store.Advisories) {
 		info, err := m.parts.store.Info(ctx, name)
 		if err != nil {
 			s.err = err
@@ -196,17 +197,22 @@ func (m *monitor) reasons(ctx context.Context) (out []string) {
 		out = append(out, "dead letters are held up: "+err.Error())
 	}
 	for _, st := range s.streams {
-		if st.MaxBytes > 0 && int64(st.Bytes)+min(fullMargin, st.MaxBytes/10) > st.MaxBytes && m.hub.refusesWhenFull(st.Name) {
+		if isFull(st) && m.hub.refusesWhenFull(st.Name) {
 			out = append(out, fmt.Sprintf("stream %s is full: %d of %d bytes; %s", st.Name, st.Bytes, st.MaxBytes, m.hub.whenFull(st.Name)))
 		}
 	}
 	return out
 }
 
+// isFull reports whether a stream takes no more than a block or two.
+func isFull(st admin.Stream) bool {
+	return st.MaxBytes > 0 && int64(st.Bytes)+min(fullMargin, st.MaxBytes/10) > st.MaxBytes
+}
+
 // refusesWhenFull reports whether a full stream stops the flow; the others let
 // their oldest messages go.
 func (h *Hub) refusesWhenFull(stream string) bool {
-	if stream == store.Blocks {
+	if stream == store.Blocks || stream == store.Advisories { // letters get lost then
 		return true
 	}
 	for _, r := range h.cfg.Routes {

@@ -122,6 +122,12 @@ func (c *Config) unpacked(stream string) (Route, error) {
 
 // whenFull says what helps against a full stream.
 func (h *Hub) whenFull(stream string) string {
+	switch stream {
+	case store.Retry:
+		return "`dead retry` is refused until back ends have read retry.<consumer>, it is purged, or dead.max_bytes is raised"
+	case store.Advisories:
+		return "the oldest go, and their letters with them: raise dead.max_bytes, and see what holds letters up"
+	}
 	if stream != store.Blocks {
 		return "raise its max_bytes, or let back ends catch up and purge"
 	}

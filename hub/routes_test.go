@@ -130,7 +130,7 @@ func TestPackedRoute(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(st.Routes) != 2 || !st.Routes[0].Packed || st.Routes[0].Lag != 0 || st.Routes[1].Packed || len(st.Streams) != 3 || !st.Ready {
+	if len(st.Routes) != 2 || !st.Routes[0].Packed || st.Routes[0].Lag != 0 || st.Routes[1].Packed || len(st.Streams) != 5 || !st.Ready {
 		t.Errorf("status: %+v", st)
 	}
 	_, page := r.get("/metrics")
@@ -164,7 +164,7 @@ func TestOnlyPackedRoutes(t *testing.T) {
 	}
 	eventually(t, "the ledger has it", func() bool {
 		st, err := r.admin().Status(t.Context())
-		return err == nil && st.Ledger.Seq == 1 && len(st.Streams) == 2
+		return err == nil && st.Ledger.Seq == 1 && len(st.Streams) == 4
 	})
 }
 

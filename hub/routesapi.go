@@ -32,7 +32,7 @@ func (h *Hub) listRoutes(w http.ResponseWriter, r *http.Request) {
 	}
 	for i, route := range h.cfg.Routes {
 		s := admin.RouteState{
-			Route:  admin.Route{Match: route.Match, Stream: route.Stream, Prefix: route.Prefix, Packed: route.packed(), Lag: seen.lag[i]},
+			Route:  admin.Route{Match: route.Match, Stream: route.Stream, Prefix: route.Prefix, Packed: route.packed(), Lag: seen.lag[i], Lost: seen.lost[i]},
 			MaxAge: int64(route.MaxAge / time.Second),
 		}
 		if !route.packed() {

@@ -61,6 +61,7 @@ type Route struct {
 	Prefix string `json:"prefix"`
 	Packed bool   `json:"packed,omitempty"`
 	Lag    uint64 `json:"lag_blocks"`
+	Lost   uint64 `json:"lost_blocks,omitempty"` // removed from BLOCKS before this stream had them
 }
 
 // DeviceNumbers counts the registry.
