@@ -3,10 +3,8 @@ package hub
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"mime"
 	"net/http"
 	"slices"
 	"strconv"
@@ -23,6 +21,7 @@ const (
 	ackPrefix  = "$JS.ACK."
 	maxAckAsks = 500
 	ackFor     = 10 * time.Second // for all of a request
+	maxAckBody = maxAckAsks * 1024
 	maxReason  = 255
 )
 
@@ -75,16 +74,8 @@ func (h *Hub) ack(w http.ResponseWriter, r *http.Request) {
 	if p == nil {
 		return
 	}
-	// A page of another site can send a form, not this.
-	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
-		problem(w, http.StatusUnsupportedMediaType, "bad_request", "send Content-Type: application/json")
-		return
-	}
 	var in admin.Ack
-	dec := json.NewDecoder(r.Body)
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&in); err != nil {
-		problem(w, http.StatusBadRequest, "bad_request", "the body is not like {\"acks\":[\"…\"]}: "+err.Error())
+	if !readJSON(w, r, &in, `{"acks":["…"]}`) {
 		return
 	}
 	body, err := ackBody(in)

@@ -249,7 +249,7 @@ func TestBackfillRequests(t *testing.T) {
 		{"EDGE", "application/json", `{"from":{}}`, 400},
 		{"EDGE", "application/json", `{"to":5}`, 400},
 		{"EDGE", "application/json", `{}{}`, 400},
-		{"EDGE", "application/json", `{"from":"` + strings.Repeat("1", 100_000) + `"}`, 400},
+		{"EDGE", "application/json", `{"from":"` + strings.Repeat("1", 100_000) + `"}`, 413},
 		{"NONE", "application/json", "{}", 404},
 		{"%00", "application/json", "{}", 404},
 		{"BLOCKS", "application/json; charset=utf-8", "{}", 404},

@@ -1,11 +1,8 @@
 package hub
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"mime"
 	"net/http"
 	"strconv"
 	"time"
@@ -146,34 +143,16 @@ func (h *Hub) changeDead(w http.ResponseWriter, r *http.Request, what string, wo
 	}
 }
 
-// deadChoice reads the body. No form of a web page can send its type.
+// deadChoice reads the body.
 func deadChoice(w http.ResponseWriter, r *http.Request) (c admin.DeadChoice, ok bool) {
 	bad := func(format string, args ...any) {
 		problem(w, http.StatusBadRequest, "bad_request", fmt.Sprintf(format, args...))
 	}
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		problem(w, http.StatusUnsupportedMediaType, "bad_request", "the body is JSON; send Content-Type: application/json")
+	if !readJSON(w, r, &c, `{"seqs":[1,2]} or {"all":true,"filter":"…","consumer":"…","reason":"…"}`) {
 		return c, false
 	}
-	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
-		problem(w, http.StatusForbidden, "forbidden", "letters are not changed for pages of other sites; use `fieldpost-hub dead`")
-		return c, false
-	}
-	dec := json.NewDecoder(r.Body)
-	dec.DisallowUnknownFields()
-	err := dec.Decode(&c)
-	if err == nil {
-		if _, e := dec.Token(); !errors.Is(e, io.EOF) {
-			err = errors.New("something follows the object")
-		}
-	}
-	var large *http.MaxBytesError
 	narrowed := c.Filter != "" || c.Consumer != "" || c.Reason != "" || c.After > 0 || c.UpTo > 0
 	switch {
-	case errors.As(err, &large):
-		problem(w, http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("the body is larger than %d bytes; name fewer letters", large.Limit))
-	case err != nil:
-		bad(`the body is not like {"seqs":[1,2]} or {"all":true,"filter":"…","consumer":"…","reason":"…"}: %v`, err)
 	case c.All == (len(c.Seqs) > 0) || narrowed && !c.All:
 		bad(`name letters in "seqs", or write "all":true with "filter", "consumer" or "reason" where not all are meant`)
 	case len(c.Seqs) > admin.MaxSeqs:

@@ -73,12 +73,13 @@ func (h *Hub) routes() http.Handler {
 	mux.HandleFunc("POST /v1/routes/{stream}/backfill", h.backfill)
 	mux.HandleFunc("GET /v1/tail", h.tail)
 	mux.HandleFunc("GET /v1/messages", h.messages)
-	mux.HandleFunc("POST /v1/ack", h.ack)
 	h.deadRoutes(mux)
-	mux.HandleFunc("/v1/import", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Allow", "POST")
-		problem(w, http.StatusMethodNotAllowed, "method_not_allowed", r.Method+" is not offered here; use POST, or `fieldpost-hub import FILE`")
-	})
+	for path, or := range map[string]string{"/v1/ack": "", "/v1/import": ", or `fieldpost-hub import FILE`"} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Allow", "POST")
+			problem(w, http.StatusMethodNotAllowed, "method_not_allowed", r.Method+" is not offered here; use POST"+or)
+		})
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
@@ -89,6 +90,7 @@ func (h *Hub) routes() http.Handler {
 	})
 	all := http.NewServeMux()
 	all.HandleFunc("POST /v1/import", h.importFile) // the only body without a limit
+	all.Handle("POST /v1/ack", http.MaxBytesHandler(http.HandlerFunc(h.ack), maxAckBody))
 	all.Handle("/", http.MaxBytesHandler(mux, maxBody))
 	return all
 }
@@ -222,14 +224,16 @@ func (h *Hub) device(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, d)
 }
 
-// forgetDevice removes a device from the registry. A page of another site cannot
-// send DELETE without being asked first.
+// forgetDevice removes a device from the registry.
 func (h *Hub) forgetDevice(w http.ResponseWriter, r *http.Request) {
 	p := h.running(w)
 	if p == nil {
 		return
 	}
 	name := r.PathValue("device")
+	if !own(w, r) {
+		return
+	}
 	switch err := p.registry.Forget(r.Context(), name); {
 	case errors.Is(err, registry.ErrUnknown):
 		problem(w, http.StatusNotFound, "not_found", fmt.Sprintf("device %q has never been heard of", name))

@@ -22,9 +22,7 @@ func (h *Hub) importFile(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case p == nil:
 		return
-	case r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "":
-		// What listens on loopback can be reached by every web page that is open here.
-		problem(w, http.StatusForbidden, "forbidden", "files are not taken from web pages; use `fieldpost-hub import FILE`")
+	case !own(w, r):
 		return
 	case r.Header.Get("Content-Type") != admin.ExportType:
 		problem(w, http.StatusUnsupportedMediaType, "bad_request", "the body is a file of `fieldpost-agent spool export`, Content-Type "+admin.ExportType)

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"mime"
 	"net/http"
 	"time"
 
@@ -80,9 +78,15 @@ func (h *Hub) backfill(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	stream := r.PathValue("stream")
-	since, status, code, err := readBackfill(r)
+	var in struct {
+		From json.RawMessage `json:"from"`
+	}
+	if !readJSON(w, r, &in, `{}, {"from":<block>} or {"from":"<RFC 3339 time>"}`) {
+		return
+	}
+	since, err := sinceOf(in.From)
 	if err != nil {
-		problem(w, status, code, err.Error())
+		problem(w, http.StatusBadRequest, "bad_request", err.Error())
 		return
 	}
 	walk, first, err := p.unpack.Backfill(r.Context(), stream, since)
@@ -98,45 +102,25 @@ func (h *Hub) backfill(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, out)
 }
 
-// readBackfill reads and checks the request.
-func readBackfill(r *http.Request) (since unpack.Since, status int, code string, err error) {
-	if r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
-		return since, http.StatusForbidden, "forbidden", errors.New("back-fills are not begun from web pages; use `fieldpost-hub routes backfill`")
+// sinceOf reads where a back-fill begins: everywhere, at a block or at a time.
+func sinceOf(from json.RawMessage) (since unpack.Since, err error) {
+	if len(from) == 0 || string(from) == "null" {
+		return since, nil
 	}
-	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" {
-		return since, http.StatusUnsupportedMediaType, "bad_request", errors.New(`the body is JSON such as {"from":"2026-01-02T15:04:05Z"}, Content-Type application/json`)
-	}
-	bad := func(err error) (unpack.Since, int, string, error) {
-		return unpack.Since{}, http.StatusBadRequest, "bad_request", fmt.Errorf(`%w; the body is {}, {"from":<block>} or {"from":"<RFC 3339 time>"}`, err)
-	}
-	var body struct {
-		From json.RawMessage `json:"from"`
-	}
-	dec := json.NewDecoder(r.Body) // bounded by the server
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&body); err != nil {
-		return bad(err)
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return bad(errors.New("something follows the object"))
-	}
-	if len(body.From) == 0 || string(body.From) == "null" {
-		return since, 0, "", nil
-	}
-	if body.From[0] == '"' {
+	if from[0] == '"' {
 		var text string
-		if err := json.Unmarshal(body.From, &text); err != nil {
-			return bad(err)
+		if err := json.Unmarshal(from, &text); err != nil {
+			return since, err
 		}
 		if since.Time, err = time.Parse(time.RFC3339, text); err != nil {
-			return bad(fmt.Errorf("from %q is no time", text))
+			return since, fmt.Errorf("from %q is no time like 2026-01-02T15:04:05Z", text)
 		}
-		return since, 0, "", nil
+		return since, nil
 	}
-	if err := json.Unmarshal(body.From, &since.Seq); err != nil || since.Seq == 0 {
-		return bad(fmt.Errorf("from %.40s is no block of the ledger, which are counted from 1", body.From))
+	if err := json.Unmarshal(from, &since.Seq); err != nil || since.Seq == 0 {
+		return since, fmt.Errorf("from %.40s is no block of the ledger, which are counted from 1", from)
 	}
-	return since, 0, "", nil
+	return since, nil
 }
 
 func backfillProblem(w http.ResponseWriter, stream string, err error) {
