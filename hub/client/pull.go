@@ -42,6 +42,8 @@ type puller struct {
 	queue chan *held    // capacity as room, so that nobody waits to put
 
 	mu   sync.Mutex
+	idle bool             // nothing is fetched any more; guarded by mu
+	back []*held          // to be given back once it is; guarded by mu
 	held map[uint64]*held // by stream sequence: fetched and not settled; guarded by mu
 }
 
@@ -70,6 +72,7 @@ func (p *puller) run(ctx context.Context) error {
 		defer close(p.queue)
 		err = p.pull(ctx)
 		cancel(err)
+		p.allBack()
 	})
 	p.work(ctx, cancel)
 	pulling.Wait()

@@ -38,7 +38,10 @@ func (p *puller) settle(ctx context.Context, h *held, err error) {
 	default:
 		delay := p.delay(h.nth)
 		switch {
-		case ctx.Err() != nil || h.nth == p.last: // at once: for others, or for DEAD
+		case ctx.Err() != nil:
+			p.giveBack(h)
+			return
+		case h.nth == p.last: // at once, for DEAD
 			delay = 0
 		case errors.Is(err, errLater):
 			delay = laterPause
@@ -52,9 +55,29 @@ func (p *puller) delay(nth int) time.Duration {
 	return p.backoff[min(max(nth, 1), len(p.backoff))-1]
 }
 
-// giveBack lets others have a message at once.
+// giveBack lets others have a message when this call ends: at once, but not before
+// it has ceased to fetch, or the message would come back here.
 func (p *puller) giveBack(h *held) {
-	p.tell(h, jetstream.Msg.Nak)
+	p.mu.Lock()
+	wait := !p.idle
+	if wait {
+		p.back = append(p.back, h)
+	}
+	p.mu.Unlock()
+	if !wait {
+		p.tell(h, jetstream.Msg.Nak)
+	}
+}
+
+// allBack gives back what waited for the end of fetching.
+func (p *puller) allBack() {
+	p.mu.Lock()
+	back := p.back
+	p.idle, p.back = true, nil
+	p.mu.Unlock()
+	for _, h := range back {
+		p.tell(h, jetstream.Msg.Nak)
+	}
 }
 
 // tell settles a message with a word that is not answered. If it does not
