@@ -32,6 +32,7 @@ type Hub struct {
 	metrics  *hubMetrics
 	workers  *workers
 	tails    chan struct{} // a place for each client that follows
+	groups   int           // maxGroups
 	imports  chan struct{} // a place for each file that is imported
 	deads    chan struct{} // a place for each request that goes through DEAD
 
@@ -60,7 +61,7 @@ func New(cfg Config) (*Hub, error) {
 	cfg = cfg.withDefaults()
 	h := &Hub{
 		cfg: cfg, instance: newInstance(), started: cfg.Now().UTC(), metrics: newMetrics(cfg),
-		tails: make(chan struct{}, maxTails), imports: make(chan struct{}, maxImports),
+		tails: make(chan struct{}, maxTails), groups: maxGroups, imports: make(chan struct{}, maxImports),
 		deads: make(chan struct{}, maxDeads), ready: make(chan struct{}),
 	}
 	h.workers, h.listen = newWorkers(h), cfg.NATS.Listen

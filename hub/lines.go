@@ -125,7 +125,11 @@ func writeComment(w io.Writer) error {
 
 func (o lineOptions) write(w io.Writer, m admin.Message) error {
 	if o.events {
-		if _, err := fmt.Fprintf(w, "id: %d\ndata: ", m.Seq); err != nil {
+		begin := fmt.Sprintf("id: %d\ndata: ", m.Seq)
+		if m.Ack != "" { // a group knows where it is, and a retry has another place
+			begin = "data: "
+		}
+		if _, err := io.WriteString(w, begin); err != nil {
 			return err
 		}
 	}

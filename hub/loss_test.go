@@ -46,6 +46,10 @@ func TestPurgedTooEarly(t *testing.T) {
 		d.send(wire.FrameBlock, d.block(text))
 		d.acked()
 	}
+	eventually(t, "unpacking has begun", func() bool {
+		st, err := r.admin().Status(t.Context())
+		return err == nil && says(st.Reasons, "EDGE", "injected")
+	})
 	inside, err := r.inside().JetStream()
 	if err != nil {
 		t.Fatal(err)

@@ -24,6 +24,7 @@ const (
 	groupGrace   = 50 * time.Millisecond
 	groupAckWait = 30 * time.Second
 	groupPending = 1000
+	maxGroups    = 1000 // consumers of a stream, beyond which none is made over HTTP
 )
 
 var groupName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
@@ -33,6 +34,12 @@ var groupName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 func (h *Hub) messages(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("group") == "" {
 		h.follow(w, r, "first")
+		return
+	}
+	// A page of another site can make a browser ask, and what is handed out then
+	// counts as delivered.
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+		problem(w, http.StatusForbidden, "forbidden", "a group's messages are not handed to pages of other sites; read without group, or through a program of your own")
 		return
 	}
 	stream, cfg, err := h.groupQuery(r)
@@ -46,7 +53,7 @@ func (h *Hub) messages(w http.ResponseWriter, r *http.Request) {
 	}
 	defer end()
 	making, made := context.WithTimeout(r.Context(), 10*time.Second)
-	consumer, err := groupConsumer(making, js, stream, cfg, r)
+	consumer, err := h.groupConsumer(making, js, stream, cfg, r)
 	var retries jetstream.Consumer
 	if err == nil {
 		retries, err = retryConsumer(making, js, cfg)
@@ -54,6 +61,9 @@ func (h *Hub) messages(w http.ResponseWriter, r *http.Request) {
 	made()
 	var differs *groupDiffers
 	switch {
+	case errors.Is(err, errManyGroups):
+		problem(w, http.StatusTooManyRequests, "quota", err.Error())
+		return
 	case errors.As(err, &differs):
 		problem(w, http.StatusConflict, "group_differs", err.Error())
 		return
@@ -82,8 +92,28 @@ func (h *Hub) messages(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// errManyGroups means that a stream has as many consumers as the hub lets clients
+// over HTTP make. They are kept for ever.
+var errManyGroups = errors.New("too many consumers")
+
+// groupPlace reports whether there is room for one more group.
+func (h *Hub) groupPlace(ctx context.Context, js jetstream.JetStream, stream string) error {
+	s, err := js.Stream(ctx, stream)
+	if err != nil {
+		return err
+	}
+	if n := s.CachedInfo().State.Consumers; n >= h.groups {
+		return fmt.Errorf("%w: stream %s has %d, and no group is made over HTTP beyond %d; remove some with `nats consumer rm`, or use a group that exists", errManyGroups, stream, n, h.groups)
+	}
+	return nil
+}
+
 // groupQuery reads what a group's consumer should be.
 func (h *Hub) groupQuery(r *http.Request) (stream string, cfg jetstream.ConsumerConfig, err error) {
+	if r.Header.Get("Last-Event-ID") != "" { // the group knows where it is
+		r = r.Clone(r.Context())
+		r.Header.Del("Last-Event-ID")
+	}
 	stream, cfg, err = h.tailQuery(r, "first")
 	if err != nil {
 		return "", cfg, err
@@ -120,10 +150,12 @@ func (e *groupDiffers) Error() string {
 
 // groupConsumer makes the group, or finds it. What the client asks for has to be
 // what it is.
-func groupConsumer(ctx context.Context, js jetstream.JetStream, stream string, want jetstream.ConsumerConfig, r *http.Request) (jetstream.Consumer, error) {
+func (h *Hub) groupConsumer(ctx context.Context, js jetstream.JetStream, stream string, want jetstream.ConsumerConfig, r *http.Request) (jetstream.Consumer, error) {
 	consumer, err := js.Consumer(ctx, stream, want.Durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		consumer, err = js.CreateConsumer(ctx, stream, want)
+		if err = h.groupPlace(ctx, js, stream); err == nil {
+			consumer, err = js.CreateConsumer(ctx, stream, want)
+		}
 		if errors.Is(err, jetstream.ErrConsumerExists) { // another client was faster
 			consumer, err = js.Consumer(ctx, stream, want.Durable)
 		}
@@ -170,10 +202,15 @@ func retryConsumer(ctx context.Context, js jetstream.JetStream, group jetstream.
 }
 
 // pumpGroup hands messages over one by one, no more than limit. What it has
-// fetched and cannot hand over goes back at once.
+// fetched and cannot hand over goes back at once; where that uses up deliveries it
+// fetches one at a time.
 func pumpGroup(ctx context.Context, consumer jetstream.Consumer, limit int, out chan<- admin.Message) error {
+	most := groupFetch
+	if consumer.CachedInfo().Config.MaxDeliver > 0 {
+		most = 1
+	}
 	for sent := 0; ctx.Err() == nil; {
-		n := groupFetch
+		n := most
 		if limit > 0 {
 			n = min(n, limit-sent)
 		}
@@ -183,18 +220,29 @@ func pumpGroup(ctx context.Context, consumer jetstream.Consumer, limit int, out 
 		}
 		k, err := fetch(ctx, consumer, n, out)
 		sent += k
-		switch {
-		case err == nil:
-		case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrConsumerDeleted), errors.Is(err, nats.ErrConnectionClosed):
+		if err == nil {
+			continue
+		}
+		if groupGone(err) {
 			return err
-		default: // a leader that changes: the next may answer
-			select {
-			case <-ctx.Done():
-			case <-time.After(groupRetry):
-			}
+		}
+		// A leader that changes: the next may answer. Who asks for messages of a
+		// consumer that was removed meanwhile gets no answer.
+		if _, err := consumer.Info(ctx); groupGone(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(groupRetry):
 		}
 	}
 	return nil
+}
+
+// groupGone reports whether an error is for good.
+func groupGone(err error) bool {
+	return errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrConsumerDeleted) ||
+		errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, nats.ErrConnectionClosed)
 }
 
 // fetch asks for n messages and passes them on; sent counts what was taken. It
