@@ -26,10 +26,15 @@ type inspection struct {
 func (m *monitor) inspect(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookFor)
 	defer cancel()
-	found, err := m.parts.store.Check(ctx, m.parts.layout)
-	orphans, err2 := m.parts.store.Orphans(ctx, m.parts.layout)
-	if err == nil {
-		err = err2
+	var found []store.Finding
+	var orphans []store.Held
+	overruled, err := m.parts.unpack.Overruled(ctx)
+	if err == nil && !overruled { // else the streams are another's to look after
+		found, err = m.parts.store.Check(ctx, m.parts.layout)
+		var err2 error
+		if orphans, err2 = m.parts.store.Orphans(ctx, m.parts.layout); err == nil {
+			err = err2
+		}
 	}
 	if ctx.Err() != nil && context.Cause(ctx) != context.DeadlineExceeded {
 		return // stopping
@@ -43,6 +48,9 @@ func (m *monitor) inspect(ctx context.Context) {
 	}
 	for _, f := range found {
 		next.take(f, now)
+	}
+	if overruled {
+		next.reasons = append(next.reasons, otherRoutes)
 	}
 	m.seen = next
 	m.mu.Unlock()
@@ -62,11 +70,16 @@ func (in *inspection) take(f store.Finding, now string) {
 	}
 }
 
+const otherRoutes = "another hub instance was started later with other routes, and they hold; stop all instances, then start all of them with the same routes"
+
 // logInspection logs what is new.
 func (m *monitor) logInspection(was, now inspection, found []store.Finding) {
 	log := m.hub.cfg.Log
 	if now.err != nil && (was.err == nil || was.err.Error() != now.err.Error()) {
 		log.Error("the streams cannot be compared with the configuration", "err", now.err)
+	}
+	if slices.Contains(now.reasons, otherRoutes) && !slices.Contains(was.reasons, otherRoutes) {
+		log.Error(otherRoutes)
 	}
 	for _, f := range found {
 		if len(f.Repaired) > 0 {

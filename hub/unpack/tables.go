@@ -23,6 +23,13 @@ func (u *Unpacker) declareTables(ctx context.Context) (Tables, error) { return u
 // currentTables returns every version of the route table.
 func (u *Unpacker) currentTables(ctx context.Context) (Tables, error) { return u.tables(ctx, false) }
 
+// Overruled reports whether another instance, which was started later, has
+// declared other routes than this one's: they hold.
+func (u *Unpacker) Overruled(ctx context.Context) (bool, error) {
+	v, err := u.currentTables(ctx)
+	return err == nil && !v[len(v)-1].Table.same(u.cfg.Routes), err
+}
+
 func (u *Unpacker) tables(ctx context.Context, declare bool) (Tables, error) {
 	s := saved[tablesValue]{kv: u.kv, key: keyTables}
 	for {
