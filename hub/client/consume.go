@@ -17,7 +17,7 @@ import (
 // the same; the one that comes last decides.
 type ConsumerConfig struct {
 	Stream string // empty: EDGE
-	Group  string // A-Z a-z 0-9 _ -; a group of its own for every stream
+	Group  string // A-Z a-z 0-9 _ -; a group of its own for every stream, but for retries, which those of one name share
 	// Filter is on the subjects of the stream, <prefix>.<device>.<subject>:
 	// edge.*.sensors.> takes what every device publishes below sensors. Empty is
 	// everything. What a group passes over stays passed over when the filter changes.

@@ -7,7 +7,8 @@
 // same webhook-id. What the other side refuses for good (400, 413, 415, 422) is
 // sent alone, and if it is refused alone as well it is terminated with the answer
 // as its reason; any other failure is the other side's, and is tried again with
-// backoff for as long as it lasts, unless MaxDeliver says otherwise. How far a
+// backoff for as long as it lasts, unless MaxDeliver says otherwise; what is held
+// behind it was not posted, and does not count as delivered. How far a
 // webhook is stands in a durable consumer, webhook-<name>, that all hub instances
 // share.
 //
