@@ -260,6 +260,9 @@ func (p *parts) openStore(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := p.store.CheckRestore(ctx); err != nil {
+		return err
+	}
 	l, err := p.hub.layout(ctx, p.store, total)
 	if err != nil {
 		return err

@@ -19,6 +19,8 @@ type Config struct {
 	// AllowRemote lets clients connect without credentials to an address that is
 	// not loopback. Without it such an address is refused.
 	AllowRemote bool
+	Offline     bool // the embedded server does not listen: it is this process's alone
+	Unsynced    bool // the embedded server does not sync each write; whoever closes it syncs its folder (SyncFolder)
 	// Protect lists subjects, besides those of this package's own streams, that
 	// only the hub may publish to at the embedded server: those of the routes.
 	Protect []string
@@ -71,7 +73,7 @@ func (c Config) withDefaults() (Config, error) {
 	if err != nil {
 		return c, err
 	}
-	if ip := net.ParseIP(host); !c.AllowRemote && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+	if ip := net.ParseIP(host); !c.AllowRemote && !c.Offline && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		return c, fmt.Errorf("store: %s is not a loopback address, so clients need credentials; listen on 127.0.0.1", c.Listen)
 	}
 	return c, nil

@@ -79,6 +79,7 @@ func startServer(ctx context.Context, cfg Config) (*embedded, error) {
 		ServerName:             "fieldpost-hub",
 		Host:                   host,
 		Port:                   port,
+		DontListen:             cfg.Offline,
 		NoSigs:                 true,
 		NoLog:                  true,
 		MaxPayload:             int32(cfg.MaxPayload),
@@ -86,7 +87,7 @@ func startServer(ctx context.Context, cfg Config) (*embedded, error) {
 		PingInterval:           pingInterval,
 		JetStream:              true,
 		StoreDir:               cfg.Dir,
-		SyncAlways:             true, // an answer means durable
+		SyncAlways:             !cfg.Unsynced, // an answer means durable
 		JetStreamMaxMemory:     64 << 20,
 		JetStreamMaxStore:      cfg.MaxStore,
 		DisableJetStreamBanner: true,

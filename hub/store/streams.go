@@ -58,6 +58,9 @@ type RouteStream struct {
 // to date. A stream of the same name that is not marked as Fieldpost's is
 // refused (ErrForeign), and so is a change that JetStream cannot make in place.
 func (s *Store) EnsureStreams(ctx context.Context, l Layout) error {
+	if err := s.CheckRestore(ctx); err != nil {
+		return err
+	}
 	all := s.streams(l)
 	for _, cfg := range all { // what these give up, others can have
 		smaller, err := s.shrinks(ctx, cfg)
