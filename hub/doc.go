@@ -16,5 +16,6 @@
 // parts run, stop and begin anew), monitor.go, inspect.go and metrics.go (what is
 // seen), http.go, routesapi.go, tail.go, messages.go, lines.go and ack.go (what is
 // shown), dead.go and dead_http.go (what consumers gave up), import.go (files that
-// people carry). The shapes of the answers are in hub/admin.
+// people carry), move.go (backup and restore, without a hub that runs). The shapes of
+// the answers are in hub/admin.
 package hub
