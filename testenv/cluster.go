@@ -24,12 +24,19 @@ type Cluster struct {
 // NewCluster starts three servers and waits until they agree on a leader.
 func NewCluster(tb TB, dir string) *Cluster {
 	tb.Helper()
+	return newClusterAt(tb, dir, freeAddr(tb))
+}
+
+// newClusterAt is NewCluster with the first server's address for clients.
+func newClusterAt(tb TB, dir, addr string) *Cluster {
+	tb.Helper()
 	c := &Cluster{tb: tb}
 	var routes []string
 	for i := range 3 {
 		c.names = append(c.names, fmt.Sprint("n", i))
 		c.Addrs, c.health, routes = append(c.Addrs, freeAddr(tb)), append(c.health, freeAddr(tb)), append(routes, freeAddr(tb))
 	}
+	c.Addrs[0] = addr
 	node := Build(tb).Node
 	for i, name := range c.names {
 		c.Nodes = append(c.Nodes, NewProcess(tb, name, filepath.Join(dir, name+".log"), node,
