@@ -2,6 +2,7 @@ package backup
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/fieldpost/fieldpost/hub/store"
@@ -187,6 +189,78 @@ func TestUnfinished(t *testing.T) {
 		if err := restore(t, Config{Store: s, Dir: other}); err == nil || !strings.Contains(err.Error(), "another backup") {
 			t.Fatalf("another backup: %v", err)
 		}
+	}
+	if !slices.Equal(all(t, old, "EDGE"), all(t, s, "EDGE")) {
+		t.Error("EDGE differs")
+	}
+	if err := s.EnsureStreams(ctx(t), testLayout); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestInterrupted: a restore to a cluster that ends in the middle of a stream can be
+// run again at once.
+func TestInterrupted(t *testing.T) {
+	old := embedded(t, t.TempDir())
+	fill(t, old)
+	for range 60 {
+		noise := make([]byte, 100_000)
+		rand.Read(noise)
+		if _, err := old.PublishBatch(ctx(t), []store.Msg{{Subject: "edge.b.x", Header: nats.Header{}, Data: noise}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, m := save(t, old)
+	_, urls := cluster(t, 1<<30)
+	s := open(t, store.Config{URLs: urls, Replicas: 3})
+	cfg := Config{Store: s, Dir: dir, Replicas: 3, Layout: testLayout, Watch: 500 * time.Millisecond}
+	for _, share := range []int64{30, 60, 90} {
+		limited, cancel := context.WithCancel(ctx(t))
+		cfg.Progress = &after{left: m.Bytes() / 100 * share, do: cancel}
+		if err := Restore(limited, cfg, m); !errors.Is(err, context.Canceled) {
+			t.Fatalf("%d%%: %v", share, err)
+		}
+		if err := s.EnsureStreams(ctx(t), testLayout); !errors.Is(err, store.ErrRestoring) {
+			t.Fatalf("a hub: %v", err)
+		}
+	}
+	if err := restore(t, Config{Store: s, Dir: dir, Replicas: 3}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(all(t, old, "EDGE"), all(t, s, "EDGE")) {
+		t.Error("EDGE differs")
+	}
+}
+
+// after calls do when so many bytes have passed.
+type after struct {
+	left int64
+	do   func()
+}
+
+func (a *after) Write(b []byte) (int, error) {
+	if a.left -= int64(len(b)); a.left <= 0 {
+		a.do()
+	}
+	return len(b), nil
+}
+
+// TestTwoAtOnce: a restore that another has overtaken ends, and breaks nothing.
+func TestTwoAtOnce(t *testing.T) {
+	old := embedded(t, t.TempDir())
+	fill(t, old)
+	dir, _ := save(t, old)
+	s := embedded(t, t.TempDir())
+	var second error
+	calls := 0
+	err := restore(t, Config{Store: s, Dir: dir, Fault: func(string) error {
+		if calls++; calls == 3 {
+			second = restore(t, Config{Store: s, Dir: dir})
+		}
+		return nil
+	}})
+	if second != nil || err == nil {
+		t.Fatalf("%v; %v", err, second)
 	}
 	if !slices.Equal(all(t, old, "EDGE"), all(t, s, "EDGE")) {
 		t.Error("EDGE differs")

@@ -24,10 +24,14 @@ type progress struct {
 
 const progressKey = "progress"
 
+// errOvertaken ends a restore while another runs on the same target.
+var errOvertaken = errors.New("backup: another restore is at work on this target; let only one run")
+
 // marker keeps hubs away until it is removed.
 type marker struct {
 	js  jetstream.JetStream
 	val progress
+	rev uint64 // of val; who has another one has been overtaken
 }
 
 // load reports whether a restore was begun before.
@@ -49,6 +53,7 @@ func (k *marker) load(ctx context.Context) (found bool, err error) {
 	if err := json.Unmarshal(e.Value(), &k.val); err != nil {
 		return false, fmt.Errorf("backup: the bucket %s is not readable: %w; if no restore is under way, remove it: nats kv del %[1]s", store.RestoreBucket, err)
 	}
+	k.rev = e.Revision()
 	return true, nil
 }
 
@@ -63,21 +68,35 @@ func (k *marker) create(ctx context.Context, s *store.Store) error {
 	return k.store(ctx)
 }
 
+// store writes the progress, if nobody else has.
 func (k *marker) store(ctx context.Context) error {
 	b, err := json.Marshal(k.val)
 	if err == nil {
 		err = patiently(ctx, func(ctx context.Context) error {
 			kv, err := k.js.KeyValue(ctx, store.RestoreBucket)
-			if err == nil {
-				_, err = kv.Put(ctx, progressKey, b)
+			if err == nil && k.rev == 0 {
+				k.rev, err = kv.Create(ctx, progressKey, b)
+			} else if err == nil {
+				var rev uint64
+				if rev, err = kv.Update(ctx, progressKey, b, k.rev); err == nil {
+					k.rev = rev
+				}
 			}
 			return err
 		})
+	}
+	if errors.Is(err, jetstream.ErrKeyExists) {
+		return errOvertaken
 	}
 	if err != nil {
 		return fmt.Errorf("backup: marker: %w", err)
 	}
 	return nil
+}
+
+// drop forgets that a stream is complete.
+func (k *marker) drop(stream string) {
+	k.val.Done = slices.DeleteFunc(k.val.Done, func(s string) bool { return s == stream })
 }
 
 func (k *marker) has(stream string) bool { return slices.Contains(k.val.Done, stream) }

@@ -146,7 +146,11 @@ func (r *restoring) remove(ctx context.Context, stream string) error {
 func (r *restoring) run(ctx context.Context) error {
 	for _, p := range slices.Backward(r.streams) {
 		if r.marker.has(p.Name) {
-			continue
+			err := patiently(ctx, func(ctx context.Context) error { return look(ctx, r.js, p) })
+			if !errors.Is(err, jetstream.ErrStreamNotFound) {
+				continue // Finish compares it again
+			}
+			r.marker.drop(p.Name)
 		}
 		if err := r.one(ctx, p); err != nil {
 			return fmt.Errorf("backup: stream %s: %w", p.Name, err)
@@ -197,6 +201,9 @@ func unfinished(err error) error {
 }
 
 func (r *restoring) one(ctx context.Context, p planned) error {
+	if err := r.marker.store(ctx); err != nil { // before anything goes: is this the only one?
+		return err
+	}
 	if err := r.remove(ctx, p.Name); err != nil {
 		return err
 	}
