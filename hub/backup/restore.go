@@ -175,7 +175,14 @@ func Finish(ctx context.Context, cfg Config, m Manifest) (err error) {
 		return err
 	}
 	defer r.nc.Close()
-	if err := r.finish(ctx); err != nil {
+	found, err := r.marker.load(ctx)
+	if err == nil && (!found || r.marker.val.Backup != m.ID || len(r.marker.val.Done) != len(m.Streams)) {
+		err = errOvertaken
+	}
+	if err == nil {
+		err = r.finish(ctx)
+	}
+	if err != nil {
 		return unfinished(err)
 	}
 	return nil
@@ -192,6 +199,9 @@ func (r *restoring) finish(ctx context.Context) error {
 		if err := api(ctx, r.nc, "$JS.API.STREAM.UPDATE."+p.Name, p.config, nil); err != nil {
 			return fmt.Errorf("backup: max_age of stream %s: %w", p.Name, err)
 		}
+	}
+	if err := r.marker.store(ctx); err != nil { // is this the only one?
+		return err
 	}
 	return r.marker.remove(ctx)
 }

@@ -31,7 +31,7 @@ type Config struct {
 	Watch    time.Duration            // how long a cluster is watched for a hub at work; 0: 4 s
 	Progress io.Writer                // is given as many bytes as are done; nil: nothing
 	Log      *slog.Logger             // nil: discard
-	Fault    func(point string) error // tests only
+	Fault    func(point string) error // called at save:stream and restore:stream; tests only
 }
 
 func (c Config) withDefaults() (Config, error) {
