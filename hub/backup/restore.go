@@ -147,7 +147,7 @@ func (r *restoring) run(ctx context.Context) error {
 	for _, p := range slices.Backward(r.streams) {
 		if r.marker.has(p.Name) {
 			err := patiently(ctx, func(ctx context.Context) error { return look(ctx, r.js, p) })
-			if !errors.Is(err, jetstream.ErrStreamNotFound) {
+			if !errors.Is(err, jetstream.ErrStreamNotFound) && !errors.As(err, new(*incomplete)) {
 				continue // Finish compares it again
 			}
 			r.marker.drop(p.Name)

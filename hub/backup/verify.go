@@ -42,6 +42,12 @@ type mismatch struct{ text string }
 
 func (e *mismatch) Error() string { return e.text }
 
+// incomplete may get better while a cluster copies; of a stream that was complete
+// before, a power cut has taken something.
+type incomplete struct{ text string }
+
+func (e *incomplete) Error() string { return e.text }
+
 // look compares once.
 func look(ctx context.Context, js jetstream.JetStream, p planned) error {
 	s, err := js.Stream(ctx, p.Name)
@@ -61,7 +67,7 @@ func look(ctx context.Context, js jetstream.JetStream, p planned) error {
 		return &mismatch{fmt.Sprintf("it ends with message %d, and in the backup with %d: somebody writes to it; stop that, and run this again", have.LastSeq, p.Last)}
 	}
 	if first != p.First || have.LastSeq != p.Last || have.Msgs != p.Messages {
-		return fmt.Errorf("it holds %d messages from %d to %d, and in the backup %d from %d to %d", have.Msgs, first, have.LastSeq, p.Messages, p.First, p.Last)
+		return &incomplete{fmt.Sprintf("it holds %d messages from %d to %d, and in the backup %d from %d to %d", have.Msgs, first, have.LastSeq, p.Messages, p.First, p.Last)}
 	}
 	for _, want := range p.Consumers {
 		c, err := s.Consumer(ctx, want.Name)
