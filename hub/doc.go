@@ -13,9 +13,9 @@
 // Reading order: config.go, size.go, validate.go, routes.go and cover.go (what
 // can be asked for), hub.go (assembly), maxstore.go (how much disk), changes.go
 // (what a new configuration may do to old streams), stages.go and reopen.go (how
-// parts run, stop and begin anew), monitor.go, inspect.go and metrics.go (what is
-// seen), http.go, routesapi.go, tail.go, messages.go, lines.go and ack.go (what is
-// shown), dead.go and dead_http.go (what consumers gave up), import.go (files that
-// people carry), move.go (backup and restore, without a hub that runs). The shapes of
-// the answers are in hub/admin.
+// parts run, stop and begin anew), monitor.go, inspect.go, loss.go, devicenotes.go
+// and metrics.go (what is seen), request.go, http.go, routesapi.go, tail.go,
+// messages.go, lines.go and ack.go (what is shown), dead.go and dead_http.go (what
+// consumers gave up), import.go (files that people carry), move.go (backup and
+// restore, without a hub that runs). The shapes of the answers are in hub/admin.
 package hub

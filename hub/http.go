@@ -142,7 +142,7 @@ func (h *Hub) readyz(w http.ResponseWriter, r *http.Request) {
 	if len(reasons) == 0 {
 		text := "ready\n"
 		if p := h.open.Load(); p != nil {
-			for _, note := range p.monitor.notes() {
+			for _, note := range p.notes() {
 				text += "note: " + note + "\n"
 			}
 		}
@@ -177,8 +177,8 @@ func (h *Hub) status(w http.ResponseWriter, r *http.Request) {
 	out := admin.Status{
 		HubID: p.hubID, Version: h.cfg.Version, Instance: h.instance, Started: h.started,
 		Ready: len(reasons) == 0, Reasons: append([]string{}, reasons...), NATS: p.store.ClientURL(),
-		Streams: seen.streams, Devices: admin.DeviceNumbers{Online: n.Online, Total: n.Online + n.Offline},
-		Ledger: admin.Ledger{Seq: seen.ledger}, Notes: p.monitor.notes(),
+		Streams: seen.streams, Devices: admin.DeviceNumbers{Online: n.Online, Total: n.Online + n.Offline, Loading: n.Loading},
+		Ledger: admin.Ledger{Seq: seen.ledger}, Notes: p.notes(),
 	}
 	for i, route := range h.cfg.Routes {
 		out.Routes = append(out.Routes, admin.Route{Match: route.Match, Stream: route.Stream, Prefix: route.Prefix, Packed: route.packed(), Lag: seen.lag[i], Lost: seen.lost[i]})
@@ -217,6 +217,10 @@ func (h *Hub) device(w http.ResponseWriter, r *http.Request) {
 	}
 	name := r.PathValue("device")
 	d, ok := p.registry.Device(name)
+	if !ok && p.registry.Numbers().Loading {
+		problem(w, http.StatusServiceUnavailable, "starting", fmt.Sprintf("device %q is not in the part of the list that has been read since the start; try again in a moment", name))
+		return
+	}
 	if !ok {
 		problem(w, http.StatusNotFound, "not_found", fmt.Sprintf("device %q has never been heard of; GET /v1/devices lists those that have", name))
 		return
@@ -237,6 +241,8 @@ func (h *Hub) forgetDevice(w http.ResponseWriter, r *http.Request) {
 	switch err := p.registry.Forget(r.Context(), name); {
 	case errors.Is(err, registry.ErrUnknown):
 		problem(w, http.StatusNotFound, "not_found", fmt.Sprintf("device %q has never been heard of", name))
+	case errors.Is(err, registry.ErrLoading):
+		problem(w, http.StatusServiceUnavailable, "starting", fmt.Sprintf("device %q is not in the part of the list that has been read since the start; try again in a moment", name))
 	case errors.Is(err, registry.ErrOnline):
 		problem(w, http.StatusConflict, "online", fmt.Sprintf("device %q is online and would be back at once; stop its agent first", name))
 	case err != nil:

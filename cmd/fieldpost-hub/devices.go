@@ -78,7 +78,7 @@ func listDevices(c *cobra.Command, _ []string) error {
 		if !cli.JSON(c) {
 			fmt.Fprintln(t, "DEVICE\tSTATE\tSEEN\tBACKLOG\tVERSION\tLABELS")
 		}
-		now := time.Now()
+		now, loading := time.Now(), false
 		for q := (admin.DeviceQuery{Filter: filter}); ; {
 			page, err := within(ctx, patience, func(ctx context.Context) (admin.Devices, error) { return a.Devices(ctx, q) })
 			if err != nil {
@@ -94,7 +94,11 @@ func listDevices(c *cobra.Command, _ []string) error {
 			if err := t.Flush(); err != nil {
 				return err
 			}
+			loading = loading || page.Loading
 			if page.Next == "" {
+				if loading {
+					fmt.Fprintln(c.ErrOrStderr(), "this list is not complete: the hub has just started and still reads its own; ask again in a moment")
+				}
 				return nil
 			}
 			q.After = page.Next

@@ -66,8 +66,9 @@ type Route struct {
 
 // DeviceNumbers counts the registry.
 type DeviceNumbers struct {
-	Online int `json:"online"`
-	Total  int `json:"total"`
+	Online  int  `json:"online"`
+	Total   int  `json:"total"`
+	Loading bool `json:"loading,omitempty"` // the list is still being read: there are more
 }
 
 // Ledger is the newest position of BLOCKS.
@@ -118,6 +119,9 @@ type Devices struct {
 	Next    string   `json:"next,omitempty"` // value of after for the next page
 	Online  int      `json:"online"`         // of all that the filter takes
 	Total   int      `json:"total"`
+	// Loading says that the hub has just started and still reads the list: there
+	// are more devices.
+	Loading bool `json:"loading,omitempty"`
 }
 
 // Message is one line of GET /v1/tail and GET /v1/messages.

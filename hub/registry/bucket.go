@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -24,28 +25,78 @@ type Bucket interface {
 
 const writeTimeout = 5 * time.Second
 
-// Open reads what the bucket knows. The registry then wants Run.
+// Open reads what the bucket knows, for as long as Config.Patience; Run reads the
+// rest, and Numbers and Devices say so meanwhile. The registry wants Run in any
+// case.
 func Open(ctx context.Context, cfg Config) (*Registry, error) {
 	r := newRegistry(cfg)
-	w, err := cfg.Bucket.WatchAll(ctx)
+	w, err := r.begin(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("registry: read devices: %w", err)
 	}
-	defer w.Stop() // Run watches anew; what changed in between comes again
+	r.loading, r.watch = true, w
+	patience := time.NewTimer(r.cfg.Patience)
+	defer patience.Stop()
 	for {
 		select {
 		case <-ctx.Done():
+			w.end()
 			return nil, fmt.Errorf("registry: read devices: %w", context.Cause(ctx))
 		case kv, ok := <-w.Updates():
 			if !ok {
+				w.end()
 				return nil, errors.New("registry: read devices: the watch ended")
 			}
 			if kv == nil {
+				r.loaded()
 				return r, nil
 			}
 			r.learn(kv)
+		case <-patience.C:
+			n := r.Numbers()
+			r.cfg.Log.Info("the list of devices is long; the rest of it is read behind", "devices", n.Online+n.Offline)
+			return r, nil
 		}
 	}
+}
+
+// watch is a watch of the bucket.
+type watch struct {
+	jetstream.KeyWatcher
+	cancel context.CancelFunc
+}
+
+// begin watches the bucket: first what is in it, then what changes. The watch
+// outlives ctx, so that Run can take over the one of Open.
+func (r *Registry) begin(ctx context.Context) (*watch, error) {
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, cancel)
+	defer stop()
+	w, err := r.cfg.Bucket.WatchAll(own)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	return &watch{w, cancel}, nil
+}
+
+func (w *watch) end() {
+	w.Stop() // fails only on a connection that is closed
+	w.cancel()
+}
+
+// loaded notes that the bucket has been read to its end.
+func (r *Registry) loaded() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.loading {
+		return
+	}
+	r.loading = false
+	for _, e := range r.entries {
+		e.believed = nil
+	}
+	r.cfg.Log.Info("devices are known", "devices", r.shelf.total, "online", r.shelf.online)
 }
 
 // Run writes changes to the bucket, follows those of other instances and finds
@@ -66,49 +117,58 @@ func (r *Registry) Run(ctx context.Context) error {
 }
 
 func (r *Registry) follow(ctx context.Context, f *flusher) error {
-	w, err := r.cfg.Bucket.WatchAll(ctx)
-	if err != nil {
-		return fmt.Errorf("registry: watch devices: %w", err)
+	w := r.watch
+	r.watch = nil
+	if w == nil {
+		var err error
+		if w, err = r.begin(ctx); err != nil {
+			return fmt.Errorf("registry: watch devices: %w", err)
+		}
 	}
-	defer w.Stop()
+	defer w.end()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	var gather <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case kv, ok := <-w.Updates():
-			if !ok {
+			switch {
+			case !ok:
 				return errors.New("registry: the watch of the devices ended")
-			}
-			if kv != nil {
+			case kv == nil:
+				r.loaded()
+			default:
 				r.learn(kv)
 			}
 		case <-tick.C:
 			r.sweep()
 			f.flush(ctx, false)
 		case <-r.kick:
-			f.flush(ctx, false)
+			if gather == nil {
+				gather = time.After(together)
+			}
+		case <-gather:
+			gather = nil
+			f.flushUrgent(ctx)
 		}
 	}
 }
 
 // learn merges a value of the bucket, this instance's own or another's.
 func (r *Registry) learn(kv jetstream.KeyValueEntry) {
-	device := kv.Key()
-	if wire.CheckDevice(device) != nil {
+	device, rev := kv.Key(), kv.Revision()
+	if wire.CheckDevice(device) != nil || !r.isNews(device, rev) {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e := r.entries[device]
 	if kv.Operation() != jetstream.KeyValuePut {
-		if e != nil && kv.Revision() > e.rev && len(e.sessions) == 0 {
-			delete(r.entries, device)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		p, ok := r.shelf.find(device)
+		if e := r.entries[device]; ok && (e == nil || len(e.sessions) == 0) {
+			r.forget(p)
 		}
-		return
-	}
-	if e != nil && kv.Revision() <= e.rev {
 		return
 	}
 	var rec record
@@ -117,13 +177,60 @@ func (r *Registry) learn(kv jetstream.KeyValueEntry) {
 		rec = record{}
 	}
 	rec.Device.Device = device
-	if e == nil {
-		e = newEntry(device, r.now())
-		e.rec, e.rev, e.written = rec, kv.Revision(), r.now()
-		r.entries[device] = e
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.take(device, rec, rev)
+}
+
+// isNews reports whether a revision is younger than what is known.
+func (r *Registry) isNews(device string, rev uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p, ok := r.shelf.find(device)
+	switch {
+	case !ok:
+		return true
+	case p.slot().entry != nil:
+		return rev > p.slot().entry.rev
+	}
+	return rev > packedRev(p.slot().packed)
+}
+
+// take takes over a record of the bucket. A device that does nothing here stays
+// packed. r.mu is held.
+func (r *Registry) take(device string, rec record, rev uint64) {
+	p, ok := r.shelf.find(device)
+	if e := r.entries[device]; e != nil {
+		if rev > e.rev {
+			e.judge(r, &rec)
+			e.merge(rec, rev)
+			if e.dirty == turn {
+				r.urgent[e] = struct{}{}
+			}
+			r.settle(p, e)
+		}
 		return
 	}
-	e.merge(rec, kv.Revision())
+	var e *entry
+	if ok {
+		e = r.wake(p)
+		e.merge(rec, rev)
+	} else {
+		p = r.shelf.put(device)
+		e = &entry{rec: rec, rev: rev}
+	}
+	r.shelve(p, e)
+}
+
+// judge looks at the token of a device that came before its record was read: its
+// state should descend from what the record has. A younger record, of another
+// instance, says nothing about it.
+func (e *entry) judge(r *Registry, rec *record) {
+	if e.believed != nil && rec.Token != "" && rec.Seen.Before(e.opened) && !slices.Contains(e.believed, rec.Token) {
+		r.reportClone(e, r.now())
+		r.touch(e, turn)
+	}
+	e.believed = nil
 }
 
 // merge takes over what another instance knows better. Registry.mu is held.
@@ -172,6 +279,7 @@ func mergeClones(mine, theirs *admin.Clones, unwritten uint64) *admin.Clones {
 var (
 	ErrUnknown = errors.New("registry: no such device")
 	ErrOnline  = errors.New("registry: the device is online")
+	ErrLoading = errors.New("registry: the list of devices is still being read, and the device is not in what has been")
 )
 
 // Forget removes a device that is offline from what is shown. What it has
@@ -179,11 +287,15 @@ var (
 // back it goes on where it was.
 func (r *Registry) Forget(ctx context.Context, device string) error {
 	r.mu.Lock()
+	p, ok := r.shelf.find(device)
 	e := r.entries[device]
-	online := e != nil && (e.rec.Online || len(e.sessions) > 0)
+	online := ok && p.slot().online || e != nil && len(e.sessions) > 0
+	loading := r.loading
 	r.mu.Unlock()
 	switch {
-	case e == nil:
+	case !ok && loading:
+		return ErrLoading
+	case !ok:
 		return ErrUnknown
 	case online:
 		return ErrOnline
@@ -193,8 +305,9 @@ func (r *Registry) Forget(ctx context.Context, device string) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.entries[device] == e && len(e.sessions) == 0 { // it has not come back meanwhile
-		delete(r.entries, device)
+	// It may have come back meanwhile.
+	if p, ok := r.shelf.find(device); ok && r.entries[device] == e && (e == nil || len(e.sessions) == 0) {
+		r.forget(p)
 	}
 	return nil
 }
@@ -217,11 +330,27 @@ type pending struct {
 
 // flush writes what is due, or everything.
 func (f *flusher) flush(ctx context.Context, all bool) {
-	r := f.r
-	if !all && r.now().Before(f.retry) {
+	if all || !f.r.now().Before(f.retry) {
+		f.put(ctx, f.r.due(all))
+	}
+}
+
+// flushUrgent writes turns that are due. When many come at once they are written
+// in portions, and what else is to be done is done in between.
+func (f *flusher) flushUrgent(ctx context.Context) {
+	if f.r.now().Before(f.retry) {
 		return
 	}
-	for _, p := range r.due(all) {
+	some, more := f.r.dueUrgent(portion)
+	if f.put(ctx, some) && more {
+		f.r.nudge()
+	}
+}
+
+// put writes some entries. It reports false if the bucket takes nothing.
+func (f *flusher) put(ctx context.Context, some []pending) bool {
+	r := f.r
+	for _, p := range some {
 		rev, err := r.write(ctx, p)
 		switch {
 		case err == nil:
@@ -233,35 +362,69 @@ func (f *flusher) flush(ctx context.Context, all bool) {
 		case errors.Is(err, errConflict):
 			// Merged; the next round writes it.
 		case ctx.Err() != nil:
-			return
+			return false
 		default:
 			f.retry = r.now().Add(2 * time.Second)
 			if !f.failing {
 				f.failing = true
 				r.cfg.Log.Warn("registry cannot be written; devices are shown from memory", "err", err)
 			}
-			return
+			return false
 		}
 	}
+	return true
 }
 
-// due lists the entries whose time has come.
+const (
+	portion  = 500                    // entries that are written in one go
+	together = 100 * time.Millisecond // turns that come within it are looked for once
+)
+
+// due lists entries whose time has come: a portion, or all.
 func (r *Registry) due(all bool) []pending {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
 	var out []pending
-	for device, e := range r.entries {
-		wait := slowly
-		if e.dirty == turn {
-			wait = soon
-		}
-		if e.dirty == clean || !all && now.Sub(e.written) < wait {
+	for _, e := range r.entries {
+		if e.dirty == clean || !all && !e.due(now) {
 			continue
 		}
-		out = append(out, pending{device, e.rec, e.rev, e.gen, e.newToken, e.newClones})
+		if out = append(out, e.pending()); !all && len(out) == portion {
+			break
+		}
 	}
 	return out
+}
+
+// dueUrgent lists up to n turns whose time has come, and whether there are more.
+func (r *Registry) dueUrgent(n int) (out []pending, more bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
+	for e := range r.urgent {
+		if !e.due(now) {
+			continue
+		}
+		if len(out) == n {
+			return out, true
+		}
+		out = append(out, e.pending())
+	}
+	return out, false
+}
+
+// due reports whether a change waits for long enough; Registry.mu is held.
+func (e *entry) due(now time.Time) bool {
+	wait := slowly
+	if e.dirty == turn {
+		wait = soon
+	}
+	return e.dirty != clean && now.Sub(e.written) >= wait
+}
+
+func (e *entry) pending() pending {
+	return pending{e.rec.Device.Device, e.rec, e.rev, e.gen, e.newToken, e.newClones}
 }
 
 var errConflict = errors.New("registry: another instance wrote first")
@@ -314,5 +477,6 @@ func (r *Registry) wrote(p pending, rev uint64) {
 	}
 	if e.gen == p.gen {
 		e.dirty = clean
+		delete(r.urgent, e)
 	}
 }

@@ -1,10 +1,6 @@
 package registry
 
 import (
-	"maps"
-	"slices"
-	"strings"
-
 	"github.com/fieldpost/fieldpost/hub/admin"
 )
 
@@ -12,34 +8,40 @@ import (
 type Numbers struct {
 	Online, Offline int
 	Backlog         uint64 // messages that the devices still hold
+	Max             int    // so many devices can be known
+	Loading         bool   // the list is still being read: there are more
 }
 
 // Numbers counts.
-func (r *Registry) Numbers() (n Numbers) {
+func (r *Registry) Numbers() Numbers {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, e := range r.entries {
-		if e.rec.Online {
-			n.Online++
-		} else {
-			n.Offline++
-		}
-		for _, l := range e.rec.Backlog {
-			n.Backlog += min(l.Messages, 1<<50) // a device cannot overflow the sum
-		}
+	return Numbers{
+		Online: r.shelf.online, Offline: r.shelf.total - r.shelf.online, Backlog: r.backlog,
+		Max: r.cfg.MaxDevices, Loading: r.loading,
 	}
-	return n
 }
 
 // Device returns one device.
 func (r *Registry) Device(device string) (admin.Device, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e := r.entries[device]
-	if e == nil {
+	p, ok := r.shelf.find(device)
+	if !ok {
 		return admin.Device{}, false
 	}
-	return e.rec.Device, true
+	return p.show(), true
+}
+
+// show is the device as it is shown; Registry.mu is held.
+func (p place) show() admin.Device {
+	sl := p.slot()
+	if sl.entry != nil {
+		return sl.entry.rec.Device
+	}
+	rec, _, _ := unpack(sl.packed, sl.labels)
+	rec.Device.Device, rec.Online = string(p.chunk.name(p.i)), sl.online
+	return rec.Device
 }
 
 // Devices returns the first limit devices after the given one that the filter
@@ -48,39 +50,37 @@ func (r *Registry) Device(device string) (admin.Device, bool) {
 func (r *Registry) Devices(after, filter string, limit int) admin.Devices {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := admin.Devices{Devices: []admin.Device{}}
-	for _, device := range slices.Sorted(maps.Keys(r.entries)) {
-		d := r.entries[device].rec.Device
-		if !matches(d, filter) {
+	s, q := &r.shelf, newQuery(filter)
+	out := admin.Devices{Devices: []admin.Device{}, Loading: r.loading}
+	total, online, known := q.counted(s)
+	out.Total, out.Online = total, online
+	from := 0
+	if known { // else all are looked at, to count them
+		from = s.chunkOf(after)
+	}
+	for _, c := range s.chunks[min(from, len(s.chunks)):] {
+		if q.skips(c) {
 			continue
 		}
-		out.Total++
-		if d.Online {
-			out.Online++
-		}
-		switch {
-		case device <= after:
-		case len(out.Devices) < limit:
-			out.Devices = append(out.Devices, d)
-		default:
-			out.Next = out.Devices[limit-1].Device
+		for i := range c.slots {
+			if !q.takes(c, i) {
+				continue
+			}
+			if !known {
+				out.Total++
+				out.Online += one(c.slots[i].online)
+			}
+			switch {
+			case out.Next != "" || string(c.name(i)) <= after:
+			case len(out.Devices) < limit:
+				out.Devices = append(out.Devices, place{c, i}.show())
+			default:
+				out.Next = out.Devices[limit-1].Device
+				if known {
+					return out
+				}
+			}
 		}
 	}
 	return out
-}
-
-func matches(d admin.Device, filter string) bool {
-	key, value, isPair := strings.Cut(filter, "=")
-	switch {
-	case !isPair:
-		return strings.Contains(d.Device, filter)
-	case key == "state" && value == "online":
-		return d.Online
-	case key == "state" && value == "offline":
-		return !d.Online
-	case key == "state" && value == "cloned":
-		return d.Clones != nil
-	}
-	label, ok := d.Labels[key]
-	return ok && label == value
 }

@@ -21,7 +21,9 @@ type Config struct {
 	Interest func(subject string) bool
 	// Rejected counts heartbeats and devices that were refused, by reason.
 	Rejected   func(reason string)
-	MaxDevices int // 0: 100,000
+	MaxDevices int           // 0: 1,000,000
+	MaxLabels  int64         // bytes of all labels together; 0: 256 MiB
+	Patience   time.Duration // Open waits so long for the list, the rest is read behind; 0: 3 s
 	Log        *slog.Logger
 	Now        func() time.Time
 }
@@ -31,9 +33,27 @@ type Registry struct {
 	cfg  Config
 	kick chan struct{} // capacity 1: something wants to be written soon
 
-	mu      sync.Mutex
-	entries map[string]*entry // guarded by mu
+	mu      sync.Mutex // guards what follows
+	shelf   shelf
+	entries map[string]*entry   // of the shelf's devices that are not packed
+	urgent  map[*entry]struct{} // those whose turn is not written
+	backlog uint64              // messages that all devices hold
+	labels  int64               // bytes of all labels
+	loading bool                // the bucket has not been read to its end
+	fresh   news
+	full    time.Time // last log of too many devices
+	swept   int       // chunk at which the next sweep begins
+
 	started time.Time
+	watch   *watch // of Open, for Run
+}
+
+// news is what is said of devices that come for the first time: a bucket that was
+// lost brings all of them at once.
+type news struct {
+	since  time.Time
+	said   int
+	silent int
 }
 
 // record is what the bucket holds of a device.
@@ -42,9 +62,10 @@ type record struct {
 	Token string `json:"token,omitempty"` // link of the confirmed token
 }
 
-// entry is one device. All fields are guarded by Registry.mu.
+// entry is one device that lives here. All fields are guarded by Registry.mu.
 type entry struct {
 	rec      record
+	counted  counted
 	sessions map[wire.SessionID]struct{} // live at this instance
 	inbox    string                      // session subject of the newest session here
 	opened   time.Time                   // when the newest session here began
@@ -53,6 +74,7 @@ type entry struct {
 	tokens   float64                     // heartbeats that may come now
 	refill   time.Time
 	warned   time.Time // last log of a clone
+	believed []string  // what its token descended from when it came before its record was read
 
 	// What the bucket does not know yet.
 	rev       uint64 // of the bucket's value, 0 if none
@@ -74,7 +96,7 @@ const (
 
 const (
 	soon       = time.Second
-	slowly     = 30 * time.Second
+	slowly     = 5 * time.Minute // every heartbeat says it anew
 	grace      = 5 * time.Second // between sessions of one agent
 	beatsBurst = 5
 	beatsRate  = 1.0 // a second
@@ -91,9 +113,15 @@ func newRegistry(cfg Config) *Registry {
 		cfg.Rejected = func(string) {}
 	}
 	if cfg.MaxDevices == 0 {
-		cfg.MaxDevices = 100_000
+		cfg.MaxDevices = 1_000_000
 	}
-	return &Registry{cfg: cfg, kick: make(chan struct{}, 1), entries: map[string]*entry{}, started: cfg.Now()}
+	if cfg.MaxLabels == 0 {
+		cfg.MaxLabels = 256 << 20
+	}
+	if cfg.Patience == 0 {
+		cfg.Patience = 3 * time.Second
+	}
+	return &Registry{cfg: cfg, kick: make(chan struct{}, 1), entries: map[string]*entry{}, urgent: map[*entry]struct{}{}, started: cfg.Now()}
 }
 
 // Opened notes a new session and returns the token for its reply and a notice,
@@ -105,6 +133,9 @@ func (r *Registry) Opened(device string, o *wire.Open, s wire.SessionID) (token,
 	e := r.entry(device, now)
 	if e == nil {
 		return "", ""
+	}
+	if e.believed == nil && r.loading && e.rev == 0 {
+		e.believed = append(lineage(o.Token), "") // not nil: a token that is none is no kin either
 	}
 	switch confirmed, own := e.rec.Token, link(o.Token); {
 	case confirmed == own:
@@ -127,7 +158,7 @@ func (r *Registry) Opened(device string, o *wire.Open, s wire.SessionID) (token,
 	if printable(o.Version, maxText) && printable(o.Process, maxText) && printable(o.Class, maxText) {
 		d.Version, d.Process, d.Class = o.Version, o.Process, o.Class
 	}
-	if o.Labels != nil && checkLabels(o.Labels) == nil {
+	if o.Labels != nil && checkLabels(o.Labels) == nil && r.labelsFit() {
 		d.Labels = o.Labels
 	}
 	r.heard(e, now)
@@ -155,7 +186,7 @@ func (r *Registry) reportClone(e *entry, now time.Time) {
 func (r *Registry) Confirmed(device, token string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e, own := r.entries[device], link(token)
+	e, own := r.lookup(device), link(token)
 	if e == nil || own == "" || own == e.rec.Token {
 		return
 	}
@@ -169,7 +200,7 @@ func (r *Registry) Confirmed(device, token string) {
 func (r *Registry) Ended(device string, s wire.SessionID, bye bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e := r.entries[device]
+	e := r.entries[device] // with a session it is not packed
 	if e == nil {
 		return
 	}
@@ -217,7 +248,7 @@ func (r *Registry) Heartbeat(device string, data []byte) {
 	d.Version, d.Process, d.Epoch, d.Class, d.Every = b.Version, b.Process, b.Epoch, b.Class, b.Every
 	d.Started, d.Backlog, d.Dropped, d.Quarantine = millis(b.Started), b.Backlog, b.Dropped, b.Quarantine
 	d.Disk = admin.Disk{Used: b.DiskUsed, Max: b.DiskMax}
-	if b.Labels != nil {
+	if b.Labels != nil && r.labelsFit() {
 		d.Labels = b.Labels
 	}
 	if b.Process != "" && b.Process == e.left {
@@ -242,7 +273,7 @@ func (r *Registry) Imported(device string) {
 // allow is a token bucket per known device; r.mu is held. An unknown device
 // is allowed: a valid heartbeat makes it known.
 func (r *Registry) allow(device string) bool {
-	e := r.entries[device]
+	e := r.lookup(device)
 	if e == nil {
 		return true
 	}
@@ -259,17 +290,57 @@ func (r *Registry) allow(device string) bool {
 // entry returns the device's entry, made if need be; nil if there are too many
 // devices. r.mu is held.
 func (r *Registry) entry(device string, now time.Time) *entry {
-	if e := r.entries[device]; e != nil {
+	if e := r.lookup(device); e != nil {
 		return e
 	}
-	if len(r.entries) >= r.cfg.MaxDevices {
+	if r.shelf.total >= r.cfg.MaxDevices {
 		r.cfg.Rejected("too_many_devices")
+		if now.Sub(r.full) >= time.Minute {
+			r.full = now
+			r.cfg.Log.Warn("the registry is full: a device that it does not know is not shown, though its messages are taken; forget devices that are gone",
+				"device", device, "limit", r.cfg.MaxDevices)
+		}
 		return nil
 	}
 	e := newEntry(device, now)
-	r.entries[device] = e
-	r.cfg.Log.Info("new device", "device", device)
+	r.settle(r.add(e), e)
+	r.announce(device, now)
 	return e
+}
+
+const newsASecond = 10
+
+// announce logs a new device, unless many come at once; r.mu is held.
+func (r *Registry) announce(device string, now time.Time) {
+	r.announceRest(now)
+	n := &r.fresh
+	if n.said == newsASecond {
+		n.silent++
+		return
+	}
+	n.said++
+	r.cfg.Log.Info("new device", "device", device)
+}
+
+// announceRest counts those that were not logged; r.mu is held.
+func (r *Registry) announceRest(now time.Time) {
+	if now.Sub(r.fresh.since) < time.Second {
+		return
+	}
+	if r.fresh.silent > 0 {
+		r.cfg.Log.Info("and more new devices", "devices", r.fresh.silent)
+	}
+	r.fresh = news{since: now}
+}
+
+// labelsFit reports whether labels may be taken over; r.mu is held. Those that a
+// device had stay.
+func (r *Registry) labelsFit() bool {
+	if r.labels < r.cfg.MaxLabels {
+		return true
+	}
+	r.cfg.Rejected("labels_full")
+	return false
 }
 
 func newEntry(device string, now time.Time) *entry {
@@ -308,11 +379,20 @@ func (r *Registry) offline(e *entry, now time.Time) {
 func (r *Registry) touch(e *entry, level urgency) {
 	e.gen++
 	e.dirty = max(e.dirty, level)
+	if p, ok := r.shelf.find(e.rec.Device.Device); ok && p.slot().entry == e {
+		r.settle(p, e)
+	}
 	if level == turn {
-		select {
-		case r.kick <- struct{}{}:
-		default:
-		}
+		r.urgent[e] = struct{}{}
+		r.nudge()
+	}
+}
+
+// nudge asks Run to write turns.
+func (r *Registry) nudge() {
+	select {
+	case r.kick <- struct{}{}:
+	default:
 	}
 }
 

@@ -238,7 +238,7 @@ func TestHostileHeartbeats(t *testing.T) {
 			t.Fatalf("accepted: %.80q", data)
 		}
 	}
-	if n := len(r.entries); n != 0 {
+	if n := r.shelf.total; n != 0 {
 		t.Fatalf("%d devices from invalid heartbeats", n)
 	}
 	r.Heartbeat("no.device", []byte(`{}`))
@@ -256,7 +256,7 @@ func TestHostileHeartbeats(t *testing.T) {
 	for i := range 10 {
 		r.Heartbeat(fmt.Sprintf("x%d", i), []byte(`{}`))
 	}
-	if n := len(r.entries); n != 3 || rejected["too_many_devices"] != 8 {
+	if n := r.shelf.total; n != 3 || rejected["too_many_devices"] != 8 {
 		t.Errorf("%d devices, %v", n, rejected)
 	}
 	if token, notice := r.Opened("y", &wire.Open{}, wire.SessionID{1}); token != "" || notice != "" {
@@ -277,7 +277,7 @@ func TestDevicesPagesAndFilters(t *testing.T) {
 			r.Ended(a.device, s, true)
 		}
 	}
-	r.entries["dev-03"].rec.Labels = map[string]string{"site": "north"}
+	known(r, "dev-03").rec.Labels = map[string]string{"site": "north"}
 	var names []string
 	after, pages := "", 0
 	for {
@@ -304,4 +304,11 @@ func TestDevicesPagesAndFilters(t *testing.T) {
 	if b, _ := json.Marshal(r.Devices("zzz", "", 10)); !bytes.Contains(b, []byte(`"devices":[]`)) {
 		t.Errorf("an empty page is %s", b)
 	}
+}
+
+// known returns the entry of a known device.
+func known(r *Registry, device string) *entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lookup(device)
 }

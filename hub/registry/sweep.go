@@ -12,6 +12,7 @@ func (r *Registry) sweep() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
+	r.announceRest(now)
 	for _, l := range lost {
 		e := r.entries[l.device]
 		if e == nil {
@@ -25,9 +26,54 @@ func (r *Registry) sweep() {
 			r.leave(e, now)
 		}
 	}
-	for _, e := range r.entries {
+	for device, e := range r.entries {
 		if e.rec.Online && r.overdue(e, now) {
 			r.offline(e, now)
+		}
+		if !r.rests(e, now) {
+			continue
+		}
+		if p, ok := r.shelf.find(device); ok {
+			r.shelve(p, e)
+		}
+	}
+	r.sweepShelf(now)
+}
+
+// What one sweep looks at, and unpacks at most: after a start, everybody that the
+// bucket says is online may be gone.
+const (
+	sweepLooks = 20_000
+	sweepWakes = 1000
+)
+
+// sweepShelf finds packed devices that are not online any more; r.mu is held.
+func (r *Registry) sweepShelf(now time.Time) {
+	chunks := r.shelf.chunks
+	looks, wakes := 0, 0
+	for range chunks {
+		if looks >= sweepLooks || wakes >= sweepWakes {
+			return
+		}
+		r.swept++
+		if r.swept >= len(chunks) {
+			r.swept = 0
+		}
+		c := chunks[r.swept]
+		if c.online == 0 {
+			continue
+		}
+		looks += len(c.slots)
+		for i := range c.slots {
+			if sl := &c.slots[i]; !sl.online || sl.entry != nil {
+				continue
+			}
+			e := r.wake(place{c, i})
+			if !r.overdue(e, now) {
+				continue
+			}
+			wakes++
+			r.offline(r.lookup(e.rec.Device.Device), now)
 		}
 	}
 }
