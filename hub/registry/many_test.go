@@ -27,12 +27,12 @@ type held struct {
 	Bucket
 	updates chan jetstream.KeyValueEntry
 	mu      sync.Mutex
-	writes  map[string]record
+	writes  map[string]int
 	rev     uint64
 }
 
 func newHeld() *held {
-	return &held{updates: make(chan jetstream.KeyValueEntry), writes: map[string]record{}, rev: 1 << 40}
+	return &held{updates: make(chan jetstream.KeyValueEntry), writes: map[string]int{}, rev: 1 << 40}
 }
 
 func (h *held) WatchAll(context.Context, ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
@@ -53,14 +53,10 @@ func (h *held) Create(ctx context.Context, key string, value []byte, _ ...jetstr
 	return h.Update(ctx, key, value, 0)
 }
 
-func (h *held) Update(_ context.Context, key string, value []byte, _ uint64) (uint64, error) {
+func (h *held) Update(_ context.Context, key string, _ []byte, _ uint64) (uint64, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var rec record
-	if err := json.Unmarshal(value, &rec); err != nil {
-		return 0, err
-	}
-	h.writes[key] = rec
+	h.writes[key]++
 	h.rev++
 	return h.rev, nil
 }
@@ -87,15 +83,17 @@ func stored(t testing.TB, rec record, rev uint64) value {
 	return value{key: rec.Device.Device, data: data, rev: rev}
 }
 
-// manyDevices fills a bucket with n devices, every third online.
-func manyDevices(t *testing.T, r *Registry, now time.Time, n int) {
-	t.Helper()
+// manyDevices makes n devices known as the bucket does, every third online.
+func manyDevices(r *Registry, now time.Time, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for i := range n {
-		r.learn(stored(t, record{Token: "01234567", Device: admin.Device{
-			Device: fmt.Sprintf("d%06d", i*7919%n), Online: i%3 == 0, Seen: now, Since: now, Created: now, Every: 60,
+		name := fmt.Sprintf("d%06d", i*7919%n)
+		r.take(name, record{Token: "01234567", Device: admin.Device{
+			Device: name, Online: i%3 == 0, Seen: now, Since: now, Created: now, Every: 60,
 			Labels:  map[string]string{"site": fmt.Sprint(i % 10)},
 			Backlog: map[string]wire.LaneBacklog{"normal": {Messages: 2}},
-		}}, uint64(i+1)))
+		}}, uint64(i+1))
 	}
 }
 
@@ -123,7 +121,7 @@ func TestManyDevices(t *testing.T) {
 	const n = 50_000
 	c := newClock()
 	r := newRegistry(Config{Instance: "h1", Now: c.now})
-	manyDevices(t, r, c.now(), n)
+	manyDevices(r, c.now(), n)
 	if len(r.entries) != 0 {
 		t.Fatalf("%d entries of devices that are only known", len(r.entries))
 	}
@@ -187,10 +185,10 @@ func (r *Registry) onlineOf(filter string) (names []string) {
 // TestPagesWhileDevicesComeAndGo: a device that is there all the time is in the
 // pages once, whatever happens to the others meanwhile.
 func TestPagesWhileDevicesComeAndGo(t *testing.T) {
-	const n = 20_000
+	const n = 5000
 	c := newClock()
 	r := newRegistry(Config{Instance: "h1", Now: c.now, Bucket: newHeld()})
-	manyDevices(t, r, c.now(), n)
+	manyDevices(r, c.now(), n)
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() { // devices with an x come and go
 		defer close(done)
@@ -210,7 +208,7 @@ func TestPagesWhileDevicesComeAndGo(t *testing.T) {
 			}
 		}
 	}()
-	for range 5 {
+	for range 3 {
 		names := slices.DeleteFunc(list(t, r, "", 100), func(s string) bool { return s[len(s)-1] == 'x' })
 		if len(names) != n || !slices.IsSorted(names) || len(slices.Compact(names)) != n {
 			t.Errorf("%d names of %d", len(names), n)
@@ -315,7 +313,7 @@ func TestLongListIsReadBehind(t *testing.T) {
 // TestManyDevicesRestart: a bucket with many devices is read again by the next
 // instance, and what was forgotten stays away.
 func TestManyDevicesRestart(t *testing.T) {
-	const n = 2000
+	const n = 1000
 	kv, js := bucketIn(t)
 	for i := range n {
 		v := stored(t, record{Device: admin.Device{Device: fmt.Sprintf("d%06d", i), Labels: map[string]string{"site": "s"}}}, 1)
@@ -331,7 +329,7 @@ func TestManyDevicesRestart(t *testing.T) {
 	r, stop := run(t, kv, "h1")
 	eventually(t, "all are known", func() bool { return r.Devices("", "", 1).Total == n })
 	for i := range 10 {
-		if err := r.Forget(t.Context(), fmt.Sprintf("d%06d", i*100)); err != nil {
+		if err := r.Forget(t.Context(), fmt.Sprintf("d%06d", i*50)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -345,7 +343,7 @@ func TestManyDevicesRestart(t *testing.T) {
 	if d := get(t, r, "d000001"); d.Version != "1" || !d.Online {
 		t.Errorf("%+v", d)
 	}
-	if _, ok := r.Device("d000100"); ok {
+	if _, ok := r.Device("d000050"); ok {
 		t.Error("a forgotten device is back")
 	}
 }
