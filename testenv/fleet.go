@@ -25,6 +25,7 @@ type Fleet struct {
 	enc   *wire.Encoder
 	dials []time.Time // attempts to connect
 	opens []time.Time // sessions that opened
+	acks  []time.Duration
 }
 
 // StartFleet runs n uplinks that begin to connect at once.
@@ -69,6 +70,16 @@ func (f *Fleet) Up() (n int) {
 	return n
 }
 
+// Acks is how long each message that has been acked since the last call took from
+// its publication.
+func (f *Fleet) Acks() []time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	acks := f.acks
+	f.acks = nil
+	return acks
+}
+
 // Since is when connections were tried and sessions opened after a moment.
 func (f *Fleet) Since(t time.Time) (dials, opens []time.Time) {
 	f.mu.Lock()
@@ -89,7 +100,9 @@ type member struct {
 
 	mu         sync.Mutex
 	flow       wire.Flow
-	blocks     [][]byte // of one message each, from sequence 1 on
+	blocks     [][]byte    // of one message each, from sequence 1 on
+	sent       []time.Time // the same
+	opened     time.Time   // the last session
 	received   wire.Ranges
 	hub, token string
 }
@@ -108,7 +121,7 @@ func (m *member) publish() {
 	if err != nil {
 		panic(err) // of a block that is made here
 	}
-	m.blocks = append(m.blocks, data)
+	m.blocks, m.sent = append(m.blocks, data), append(m.sent, time.Now())
 	m.fleet.w.History.Sent(p)
 	m.fleet.w.History.Acked(p, Receipt{m.flow.Epoch.String(), m.flow.Lane.String(), seq})
 	select {
@@ -118,11 +131,16 @@ func (m *member) publish() {
 }
 
 func (m *member) transition(up bool) {
-	if up {
-		m.fleet.mu.Lock()
-		defer m.fleet.mu.Unlock()
-		m.fleet.opens = append(m.fleet.opens, time.Now())
+	if !up {
+		return
 	}
+	now := time.Now()
+	m.mu.Lock()
+	m.opened = now
+	m.mu.Unlock()
+	m.fleet.mu.Lock()
+	defer m.fleet.mu.Unlock()
+	m.fleet.opens = append(m.fleet.opens, now)
 }
 
 // Dial implements link.Dialer.
@@ -162,7 +180,20 @@ func (m *member) Read(_ wire.Flow, from uint64) ([]byte, error) {
 func (m *member) Received(_ wire.Flow, set wire.Ranges) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	var acks []time.Duration
+	if n := uint64(len(m.sent)); n > 0 {
+		for _, r := range m.received.Missing(wire.Range{First: 1, Last: n}) {
+			for seq := r.First; seq <= r.Last; seq++ {
+				if set.Contains(wire.Range{First: seq, Last: seq}) {
+					acks = append(acks, time.Since(m.sent[seq-1]))
+				}
+			}
+		}
+	}
 	m.received = m.received.Union(set)
+	m.fleet.mu.Lock()
+	defer m.fleet.mu.Unlock()
+	m.fleet.acks = append(m.fleet.acks, acks...)
 	return nil
 }
 
