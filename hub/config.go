@@ -19,7 +19,7 @@ type Config struct {
 	Routes   []Route // one: everything to EDGE
 	Dead     Dead
 	Commands Commands
-	Webhooks []webhook.Hook // none; Stream: the first route's
+	Webhooks []webhook.Hook // none; Stream: as Filter begins, else that of the route that takes the rest
 	HTTP     HTTP
 
 	// Version is what status, metrics and log say of the program; "dev".
@@ -147,7 +147,10 @@ func (c Config) withDefaults() Config {
 	}
 	c.Webhooks = slices.Clone(c.Webhooks)
 	for i := range c.Webhooks {
-		or(&c.Webhooks[i].Stream, c.Routes[0].Stream)
+		h := &c.Webhooks[i]
+		if r, err := c.unpacked(h.Stream, h.Filter); err == nil {
+			or(&h.Stream, r.Stream)
+		}
 		c.Webhooks[i] = c.Webhooks[i].WithDefaults()
 	}
 	return c

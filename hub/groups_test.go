@@ -5,9 +5,11 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/fieldpost/fieldpost/hub/admin"
@@ -175,5 +177,48 @@ func TestAckOfWhatWasNotHandedOut(t *testing.T) {
 	rest := r.read("group=billing&limit=2")
 	if payloads(rest) != "two three" || payloads(got) != "one" {
 		t.Errorf("got %+v, then %+v", got, rest)
+	}
+}
+
+// fetched is a message of a batch that is not over yet.
+type fetched struct {
+	jetstream.Msg
+	back *atomic.Int64
+}
+
+func (m fetched) Metadata() (*jetstream.MsgMetadata, error) { return &jetstream.MsgMetadata{}, nil }
+func (m fetched) Subject() string                           { return "edge.d.a" }
+func (m fetched) Headers() nats.Header                      { return nil }
+func (m fetched) Data() []byte                              { return nil }
+func (m fetched) Reply() string                             { return "" }
+func (m fetched) Nak() error                                { m.back.Add(1); return nil }
+
+type openBatch struct{ messages chan jetstream.Msg }
+
+func (b openBatch) Messages() <-chan jetstream.Msg { return b.messages }
+func (b openBatch) Error() error                   { return nil }
+
+// TestWhatGoesBackDoesNotComeAgain: as long as a request for messages stands, what
+// is given back would come straight to it.
+func TestWhatGoesBackDoesNotComeAgain(t *testing.T) {
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	var back atomic.Int64
+	batch := openBatch{make(chan jetstream.Msg)}
+	done := make(chan error, 1)
+	go func() {
+		_, err := handOver(gone, batch, make(chan admin.Message))
+		done <- err
+	}()
+	const n = 3
+	for range n {
+		batch.messages <- fetched{back: &back}
+		if got := back.Load(); got != 0 {
+			t.Errorf("%d went back while the request stands", got)
+		}
+	}
+	close(batch.messages)
+	if err := ends(t, done); err != nil || back.Load() != n {
+		t.Errorf("%d of %d went back: %v", back.Load(), n, err)
 	}
 }

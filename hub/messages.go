@@ -36,10 +36,7 @@ func (h *Hub) messages(w http.ResponseWriter, r *http.Request) {
 		h.follow(w, r, "first")
 		return
 	}
-	// A page of another site can make a browser ask, and what is handed out then
-	// counts as delivered.
-	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
-		problem(w, http.StatusForbidden, "forbidden", "a group's messages are not handed to pages of other sites; read without group, or through a program of your own")
+	if !own(w, r) { // what is handed out counts as delivered
 		return
 	}
 	stream, cfg, err := h.groupQuery(r)
@@ -258,8 +255,15 @@ func fetch(ctx context.Context, consumer jetstream.Consumer, n int, out chan<- a
 	return handOver(ctx, batch, out)
 }
 
-// handOver passes a batch on; sent counts what was taken.
+// handOver passes a batch on; sent counts what was taken. The rest is given back
+// once the batch is over, or it would come again in it.
 func handOver(ctx context.Context, batch jetstream.MessageBatch, out chan<- admin.Message) (sent int, err error) {
+	var back []jetstream.Msg
+	defer func() {
+		for _, m := range back {
+			err = errors.Join(err, m.Nak())
+		}
+	}()
 	for m := range batch.Messages() {
 		meta, e := m.Metadata()
 		if e != nil {
@@ -270,18 +274,16 @@ func handOver(ctx context.Context, batch jetstream.MessageBatch, out chan<- admi
 			line.Original()
 		}
 		line.Ack, line.Deliveries = ackToken(m.Reply()), meta.NumDelivered
-		select {
-		case <-ctx.Done():
-			err = errors.Join(err, m.Nak())
+		if ctx.Err() != nil {
+			back = append(back, m)
 			continue
-		default:
 		}
 		select {
 		case out <- line:
 			sent++
 		case <-ctx.Done():
-			err = errors.Join(err, m.Nak())
+			back = append(back, m)
 		}
 	}
-	return sent, errors.Join(err, batch.Error())
+	return sent, batch.Error()
 }

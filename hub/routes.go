@@ -104,12 +104,23 @@ func (c *Config) table() unpack.Table {
 	return table
 }
 
-// unpacked returns the route of a stream; of the first that there is, if stream
-// is empty.
-func (c *Config) unpacked(stream string) (Route, error) {
+// unpacked returns the route of a stream. Without one the filter decides, whose
+// subjects begin with a route's prefix; else it is the route that takes what the
+// others leave, so that a new one before it changes nothing for readers.
+func (c *Config) unpacked(stream, filter string) (Route, error) {
+	var all []Route
 	for _, r := range c.Routes {
 		if !r.packed() && (stream == "" || r.Stream == stream) {
-			return r, nil
+			all = append(all, r)
+		}
+	}
+	rest := func(r Route) bool { return r.Match == ">" }
+	begins := func(r Route) bool { return filter == "" || within(filter, r.Prefix) }
+	for _, fits := range []func(Route) bool{
+		func(r Route) bool { return rest(r) && begins(r) }, begins, rest, func(Route) bool { return true },
+	} {
+		if i := slices.IndexFunc(all, fits); i >= 0 {
+			return all[i], nil
 		}
 	}
 	switch {

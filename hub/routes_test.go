@@ -207,3 +207,32 @@ func TestLedgerFullOfPackedMessages(t *testing.T) {
 	again.send(wire.FrameBlock, again.of("logs.app", "waits"))
 	again.acked()
 }
+
+// A reader who names no stream gets the one that the filter is about, and a route
+// that is put before the others changes nothing for those without one.
+func TestStreamOfAReader(t *testing.T) {
+	no := false
+	special, rest := Route{Match: "alarm.>", Stream: "ALARMS"}, Route{Match: ">", Stream: "EDGE"}
+	for name, c := range map[string]struct {
+		routes                 []Route
+		stream, filter, expect string
+	}{
+		"one route":              {[]Route{rest}, "", "", "EDGE"},
+		"a route before it":      {[]Route{special, rest}, "", "", "EDGE"},
+		"a filter":               {[]Route{special, rest}, "", "alarms.*.alarm.>", "ALARMS"},
+		"a filter of the rest":   {[]Route{special, rest}, "", "edge.>", "EDGE"},
+		"a filter of both":       {[]Route{special, rest}, "", "*.press-7.>", "EDGE"},
+		"everything":             {[]Route{special, rest}, "", ">", "EDGE"},
+		"a filter of none":       {[]Route{special, rest}, "", "other.>", "EDGE"},
+		"named":                  {[]Route{special, rest}, "ALARMS", "edge.>", "ALARMS"},
+		"nothing takes the rest": {[]Route{special, {Match: "log.>", Stream: "LOGS"}}, "", "", "ALARMS"},
+		"the first is packed":    {[]Route{{Match: "debug.>", Unpack: &no}, special}, "", "", "ALARMS"},
+		"all are packed":         {[]Route{{Match: ">", Unpack: &no}}, "", "", ""},
+		"unknown":                {[]Route{rest}, "OTHER", "", ""},
+	} {
+		cfg := Config{Routes: c.routes}.withDefaults()
+		if r, err := cfg.unpacked(c.stream, c.filter); r.Stream != c.expect || (err == nil) != (c.expect != "") {
+			t.Errorf("%s: %s, %v", name, r.Stream, err)
+		}
+	}
+}

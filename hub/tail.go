@@ -126,7 +126,7 @@ func (h *Hub) tailQuery(r *http.Request, from string) (stream string, cfg jetstr
 		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: tailInactive,
 		Description: "Fieldpost: GET /v1/tail",
 	}
-	route, err := h.cfg.unpacked(q.Get("stream"))
+	route, err := h.cfg.unpacked(q.Get("stream"), q.Get("filter"))
 	if err != nil {
 		return "", cfg, err
 	}

@@ -177,7 +177,7 @@ func (c *Config) checkWebhooks(p *problems) {
 		names[h.Name] = i
 		at := slices.IndexFunc(c.Routes, func(r Route) bool { return r.Stream == h.Stream && *r.Unpack })
 		if at < 0 {
-			p.add(key("stream"), "%s is not the stream of a route that is unpacked", h.Stream)
+			p.add(key("stream"), "%q is not the stream of a route that is unpacked", h.Stream)
 		} else if h.Filter != "" && h.Filter != ">" {
 			if err := checkFilter(h.Filter); err != nil {
 				p.add(key("filter"), "%v", err)

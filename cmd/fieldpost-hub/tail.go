@@ -49,7 +49,7 @@ func tailCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&q.From, "from", "", "where to begin: new, first, a sequence, or a `time` (RFC 3339)")
-	c.Flags().StringVar(&q.Stream, "stream", "", "the stream (default: the first route's)")
+	c.Flags().StringVar(&q.Stream, "stream", "", "the `stream` (default: the one whose prefix the filter begins with, else that of the route that takes what others leave)")
 	addressFlag(c)
 	return c
 }
