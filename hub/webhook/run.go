@@ -126,8 +126,15 @@ func (w *worker) run(ctx context.Context) {
 	if w.from == store.Retry {
 		cfg = w.hook.retries()
 	}
+	var made time.Time // the consumer that held messages are of
 	for unread := false; ctx.Err() == nil; {
 		consumer, err := w.cfg.JetStream.CreateOrUpdateConsumer(ctx, w.from, cfg)
+		if err == nil && !consumer.CachedInfo().Created.Equal(made) {
+			// A new one begins anew, and an ack of what the old one gave would be one
+			// of another message.
+			made = consumer.CachedInfo().Created
+			w.held, w.due = nil, nil
+		}
 		for err == nil && ctx.Err() == nil {
 			var batch []delivery
 			if batch, err = w.collect(ctx, consumer); err == nil && unread {
@@ -138,14 +145,13 @@ func (w *worker) run(ctx context.Context) {
 				w.pause(ctx, w.delay)
 			}
 		}
-		w.tell(w.held, func(d delivery) error { return d.msg.Nak() }) // stopping, or a stream that is not what it was
-		w.held, w.due = nil, nil
 		if ctx.Err() == nil {
 			unread = true
 			w.set(fmt.Errorf("stream %s: %w", w.from, err))
 			sleep(ctx, fetchRetry)
 		}
 	}
+	w.tell(w.held, func(d delivery) error { return d.msg.Nak() }) // others may take it at once
 }
 
 // collect waits for messages, at most a batch of them with those that are held.
