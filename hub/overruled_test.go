@@ -19,6 +19,11 @@ func TestOtherInstanceWithOtherRoutes(t *testing.T) {
 	if _, err := unpack.New(t.Context(), unpack.Config{Store: p.store, Routes: routes, Instance: "other"}); err != nil {
 		t.Fatal(err)
 	}
+	// By itself: an inspection that began before would put back what follows.
+	eventually(t, "it says so", func() bool {
+		st, err := r.admin().Status(t.Context())
+		return err == nil && !st.Ready && says(st.Reasons, "other routes")
+	})
 	advisories, err := p.js.Stream(t.Context(), store.Advisories)
 	if err != nil {
 		t.Fatal(err)
