@@ -145,11 +145,7 @@ func same(t testing.TB, s *store.Store, before []message, id string) {
 	if c := cons.CachedInfo(); c.AckFloor.Stream != 1500 || c.Delivered.Stream != 1599 || c.NumAckPending != 50 {
 		t.Errorf("the consumer is at %+v, %+v, with %d pending", c.AckFloor, c.Delivered, c.NumAckPending)
 	}
-	m, err := cons.Next(jetstream.FetchMaxWait(30 * time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if meta, err := m.Metadata(); err != nil || meta.Sequence.Stream != 1600 {
+	if meta, err := following(t, cons).Metadata(); err != nil || meta.Sequence.Stream != 1600 {
 		t.Errorf("the consumer is given %+v, %v", meta, err)
 	}
 }
@@ -397,8 +393,7 @@ func TestRefused(t *testing.T) {
 
 // TestHubAtWork: where no lock tells, the leases do.
 func TestHubAtWork(t *testing.T) {
-	_, urls := cluster(t, 1<<30)
-	s := open(t, store.Config{URLs: urls[:1]})
+	s := open(t, store.Config{URLs: []string{plain(t)}})
 	fill(t, s)
 	kv, err := s.KV(ctx(t), store.HubBucket)
 	if err != nil {

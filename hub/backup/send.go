@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/klauspost/compress/s2"
 	"github.com/nats-io/nats.go"
@@ -61,7 +62,13 @@ type chunks struct {
 	inbox   string
 	answers *nats.Subscription
 	flight  int
+	heard   bool // an answer has come
 }
+
+// interestWait is how long the servers of a cluster may take to tell each other
+// where the chunks go: the one that we are connected to may not know it yet when
+// it is the first to be asked. The server that restores waits for 5 s.
+const interestWait = 4 * time.Second
 
 func (c *chunks) Write(b []byte) (int, error) {
 	for n := 0; n < len(b); {
@@ -71,25 +78,54 @@ func (c *chunks) Write(b []byte) (int, error) {
 				return n, err
 			}
 		}
-		if err := c.nc.PublishRequest(c.to, c.inbox, part); err != nil {
+		err := c.nc.PublishRequest(c.to, c.inbox, part)
+		if err == nil {
+			c.flight++
+			err = c.first(part)
+		}
+		if err != nil {
 			return n, err
 		}
-		c.flight++
 		n += len(part)
 	}
 	return len(b), nil
 }
 
+// first sends the first chunk until somebody takes it.
+func (c *chunks) first(part []byte) error {
+	for until := time.Now().Add(interestWait); !c.heard; {
+		err := c.answer()
+		if !errors.Is(err, errNobody) || time.Now().After(until) {
+			return err
+		}
+		select {
+		case <-c.ctx.Done():
+			return context.Cause(c.ctx)
+		case <-time.After(20 * time.Millisecond):
+		}
+		if err := c.nc.PublishRequest(c.to, c.inbox, part); err != nil {
+			return err
+		}
+		c.flight++
+	}
+	return nil
+}
+
+var errNobody = errors.New("no server takes the stream any more")
+
 // answer takes one: empty, or why the restore is over.
 func (c *chunks) answer() error {
 	m, err := next(c.ctx, c.answers)
+	if errors.Is(err, nats.ErrNoResponders) || err == nil && m.Header.Get("Status") == "503" {
+		c.flight--
+		return errNobody
+	}
 	if err != nil {
 		return err
 	}
 	c.flight--
+	c.heard = true
 	switch data := bytes.TrimSpace(m.Data); {
-	case m.Header.Get("Status") == "503":
-		return errors.New("the server does not take the rest of the stream")
 	case len(data) > 0:
 		if err := answered(data, nil); err != nil {
 			return err

@@ -41,6 +41,10 @@ func patiently(ctx context.Context, f func(context.Context) error) (err error) {
 		if err == nil || ctx.Err() != nil || !late && !errors.Is(err, nats.ErrNoResponders) {
 			return err
 		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
 	}
 	return fmt.Errorf("JetStream does not answer: %w", err)
 }

@@ -149,28 +149,51 @@ func fill(t testing.TB, s *store.Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	batch, err := cons.Fetch(500, jetstream.FetchMaxWait(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for m := range batch.Messages() {
+	for n := range 500 {
+		m := following(t, cons)
 		meta, err := m.Metadata()
+		if err == nil && meta.Sequence.Stream != 1100+uint64(n) {
+			err = fmt.Errorf("message %d is %d", n, meta.Sequence.Stream)
+		}
+		if err == nil && (meta.Sequence.Stream <= 1500 || meta.Sequence.Stream%2 == 0) {
+			err = m.DoubleAck(c)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n++; meta.Sequence.Stream < 1500 || meta.Sequence.Stream%2 == 0 {
-			if err := m.DoubleAck(c); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if n != 500 {
-		t.Fatalf("%d messages", n)
 	}
 	if _, err := s.PublishBatch(c, []store.Msg{{Subject: "dead.EDGE.edge.a.x", Data: []byte("letter"), Header: nats.Header{"Fieldpost-Reason": {"max_deliver"}}}}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// following is what the consumer is given next. Its leader may not be known yet.
+func following(t testing.TB, cons jetstream.Consumer) jetstream.Msg {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		m, err := cons.Next(jetstream.FetchMaxWait(5 * time.Second))
+		if err == nil {
+			return m
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// plain is a server that an operator runs.
+func plain(t testing.TB) string {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(30 * time.Second) {
+		t.Fatal("the server does not start")
+	}
+	return s.ClientURL()
 }
 
 func publish(t testing.TB, s *store.Store, subject string, n int) {
