@@ -106,6 +106,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		served <- err
 	}()
 	err = h.keepOpen(ctx)
+	h.cfg.Log.Info("hub stopped", "instance", h.instance)
 	stopHTTP()
 	if e := <-served; err == nil {
 		err = e

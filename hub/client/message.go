@@ -40,7 +40,7 @@ type Message struct {
 
 	Epoch    string // the run of the agent that accepted it
 	Lane     string // urgent, normal or bulk
-	Seq      uint64 // in its epoch and lane, from 1
+	Seq      uint64 // in its lane, growing by 1 within an epoch; a new epoch goes on anywhere
 	Time     time.Time
 	Unsynced bool // Time was taken from a clock that nobody had set
 	Backfill bool // newer messages of the lane came before it

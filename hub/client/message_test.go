@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -31,6 +32,18 @@ func FuzzMessage(f *testing.F) {
 			t.Errorf("%+v", r)
 		}
 	})
+}
+
+func TestReasonsAreTheHandlers(t *testing.T) {
+	why := errors.New("no such sensor")
+	for _, err := range []error{fmt.Errorf("%w: %w", why, ErrTerminate), fmt.Errorf("%w: %w", ErrTerminate, why), errors.Join(ErrTerminate, why), why} {
+		if got := reason(err); got != why.Error() {
+			t.Errorf("%q becomes %q", err, got)
+		}
+	}
+	if got := reason(ErrTerminate); got != ErrTerminate.Error() {
+		t.Errorf("without a reason: %q", got)
+	}
 }
 
 func TestReasonsAreShortAndOnOneLine(t *testing.T) {

@@ -130,9 +130,11 @@ func (p *puller) ack(ctx context.Context, h *held) {
 	p.give(1)
 }
 
-// reason is an error as a server takes it: short and on one line.
+// reason is an error as a server takes it: short, on one line, and without what it
+// is wrapped in to end the message.
 func reason(err error) string {
-	s := strings.ToValidUTF8(strings.Join(strings.Fields(err.Error()), " "), "")
+	own := strings.NewReplacer(": "+ErrTerminate.Error(), "", ErrTerminate.Error()+": ", "", ErrTerminate.Error()+"\n", "").Replace(err.Error())
+	s := strings.ToValidUTF8(strings.Join(strings.Fields(own), " "), "")
 	if len(s) > maxReason {
 		s = strings.ToValidUTF8(s[:maxReason], "")
 	}
