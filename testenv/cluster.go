@@ -50,10 +50,21 @@ func newClusterAt(tb TB, dir, addr string) *Cluster {
 	return c
 }
 
-// Wait waits until a server has caught up with the others.
+// Wait waits until a server has caught up with the others. One that does not get
+// there is started anew, as a supervisor does that asks for its health: nats-server
+// 2.15 was seen to hang in the middle of its recovery, and to start at once then.
 func (c *Cluster) Wait(i int) {
 	c.tb.Helper()
-	Eventually(c.tb, 90*time.Second, c.names[i]+" is healthy", func() error { return ok(http.Get("http://" + c.health[i] + "/healthz")) })
+	healthy := func() error { return ok(http.Get("http://" + c.health[i] + "/healthz")) }
+	for patient := time.Now().Add(time.Minute); healthy() != nil; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(patient) {
+			c.tb.Logf("%s is not healthy after a minute; it is started anew", c.names[i])
+			c.Nodes[i].Kill()
+			c.Nodes[i].Start()
+			break
+		}
+	}
+	Eventually(c.tb, 90*time.Second, c.names[i]+" is healthy", healthy)
 }
 
 // NewClusterWorld is hub instances on a cluster of three NATS servers, and agents
