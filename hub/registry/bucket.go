@@ -251,6 +251,11 @@ func (e *entry) merge(rec record, rev uint64) {
 		e.dirty = turn // another instance missed the session here
 		return
 	}
+	// Who heard last need not be where the session is.
+	instance, opened := mine.Instance, mine.Opened
+	if rec.Opened.After(opened) || instance == "" {
+		instance, opened = rec.Instance, rec.Opened
+	}
 	if rec.Seen.After(mine.Seen) || rec.Since.After(mine.Since) {
 		created, clones, token, seen, imported := mine.Created, mine.Clones, mine.Token, mine.Seen, mine.Imported
 		*mine = rec
@@ -258,6 +263,10 @@ func (e *entry) merge(rec record, rev uint64) {
 		if seen.After(mine.Seen) {
 			mine.Seen = seen
 		}
+	}
+	mine.Instance, mine.Opened = instance, opened
+	if len(e.sessions) > 0 && rec.Instance != instance {
+		e.dirty = turn // the others would not know
 	}
 }
 

@@ -273,3 +273,45 @@ func TestUnreadableAndDeletedEntries(t *testing.T) {
 		return err == nil && e.Operation() == jetstream.KeyValuePut
 	})
 }
+
+// TestHeartbeatAtAnother: the session is at one instance, and another, which knows
+// nothing of it, hears the device's heartbeat, and may write it first.
+func TestHeartbeatAtAnother(t *testing.T) {
+	for name, first := range map[string]int{"the heartbeat's is written first": 1, "the session's is": 0} {
+		t.Run(name, func(t *testing.T) {
+			kv, c := bucket(t), newClock()
+			var both [2]*Registry
+			for i, instance := range []string{"h1", "h2"} {
+				both[i] = newRegistry(Config{Bucket: kv, Instance: instance, Now: c.now})
+			}
+			a := &agent{device: "d1", process: "p"}
+			for moves := range 3 {
+				at := both[moves%2]
+				a.r = at
+				a.open(true)
+				c.advance(20 * time.Millisecond)
+				a.r = both[1-moves%2]
+				a.beat(10)
+				for i := range 8 {
+					f := flusher{r: both[(first+i)%2]}
+					f.flush(t.Context(), true)
+					e, err := kv.Get(t.Context(), "d1")
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, r := range both {
+						if i > 0 { // at first nobody has seen what the other wrote
+							r.learn(e)
+						}
+					}
+				}
+				for i, r := range both {
+					if d := get(t, r, "d1"); d.Instance != at.cfg.Instance || !d.Online || d.Backlog["normal"].Messages != 7 {
+						t.Errorf("at %s, h%d shows %+v", at.cfg.Instance, i+1, d)
+					}
+				}
+				c.advance(time.Minute)
+			}
+		})
+	}
+}

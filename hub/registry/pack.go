@@ -38,7 +38,7 @@ func pack(rec *record, rev uint64, left bool) (string, unique.Handle[string]) {
 	}
 	b := binary.AppendUvarint(space[:0], rev)
 	b = append(b, flags)
-	for _, t := range []time.Time{d.Since, d.Seen, d.Created, d.Started, d.Imported} {
+	for _, t := range []time.Time{d.Since, d.Seen, d.Created, d.Started, d.Imported, rec.Opened} {
 		b = appendTime(b, t)
 	}
 	for _, s := range []string{rec.Token, d.Version, d.Process, d.Instance, d.Epoch, d.Class} {
@@ -95,7 +95,7 @@ func unpack(packed string, labels unique.Handle[string]) (rec record, rev uint64
 	d := &rec.Device
 	rev = u.uvarint()
 	flags := u.byte()
-	for _, t := range []*time.Time{&d.Since, &d.Seen, &d.Created, &d.Started, &d.Imported} {
+	for _, t := range []*time.Time{&d.Since, &d.Seen, &d.Created, &d.Started, &d.Imported, &rec.Opened} {
 		*t = u.time()
 	}
 	for _, s := range []*string{&rec.Token, &d.Version, &d.Process, &d.Instance, &d.Epoch, &d.Class} {

@@ -59,7 +59,8 @@ type news struct {
 // record is what the bucket holds of a device.
 type record struct {
 	admin.Device
-	Token string `json:"token,omitempty"` // link of the confirmed token
+	Token  string    `json:"token,omitempty"` // link of the confirmed token
+	Opened time.Time `json:"opened,omitzero"` // when Instance got its newest session
 }
 
 // entry is one device that lives here. All fields are guarded by Registry.mu.
@@ -154,7 +155,7 @@ func (r *Registry) Opened(device string, o *wire.Open, s wire.SessionID) (token,
 	e.sessions[s] = struct{}{}
 	e.inbox, e.opened, e.left = wire.SessionSubject(device, s), now, ""
 	d := &e.rec.Device
-	d.Instance = r.cfg.Instance
+	d.Instance, e.rec.Opened = r.cfg.Instance, now
 	if printable(o.Version, maxText) && printable(o.Process, maxText) && printable(o.Class, maxText) {
 		d.Version, d.Process, d.Class = o.Version, o.Process, o.Class
 	}
