@@ -76,6 +76,11 @@ func newBenchWorld(b *testing.B, devices, messages, size int) *benchWorld {
 		round = 10_000
 	}
 	w := &benchWorld{b: b, st: openStore(b), per: max(1, round/devices), count: uint64(messages), enc: wire.NewEncoder(wire.Fast)}
+	// Nobody but the hub may publish into the ledger: the bare side has a stream of its own.
+	layout := store.Layout{BlocksMaxBytes: 4 << 30, DeadMaxBytes: 1 << 20, Routes: []store.RouteStream{{Name: "BARE", Subjects: []string{"bare.>"}, MaxBytes: 2 << 30}}}
+	if err := w.st.EnsureStreams(b.Context(), layout); err != nil {
+		b.Fatal(err)
+	}
 	peer, err := store.Open(b.Context(), store.Config{URLs: []string{w.st.ClientURL()}})
 	if err != nil {
 		b.Fatal(err)
@@ -203,7 +208,7 @@ func (w *benchWorld) bare() time.Duration {
 			defer func() { <-slots }()
 			msgs := make([]store.Msg, len(part))
 			for j := range part {
-				msgs[j] = store.Msg{Subject: fmt.Sprintf("fp.blocks.bare%d.e.%d", w.bares, i+j), Data: part[j]}
+				msgs[j] = store.Msg{Subject: fmt.Sprintf("bare.%d.%d", w.bares, i+j), Data: part[j]}
 			}
 			if _, err := w.peer.PublishBatch(context.Background(), msgs); err != nil {
 				w.b.Error(err)
