@@ -207,7 +207,7 @@ func (u *Unpacker) Lag(stream string, ledgerLast uint64) (lag uint64) {
 
 // CloseEpoch notes that a device will send nothing more in an epoch, so that its
 // marks need not stay for ever. It does not block; what is lost under pressure
-// or by a crash only keeps a mark longer.
+// or by a crash leaves a mark that stays.
 func (u *Unpacker) CloseEpoch(device string, e wire.Epoch) {
 	select {
 	case u.closed <- closedEpoch{device, e}:
