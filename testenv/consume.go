@@ -150,25 +150,29 @@ func eachMessage(ctx context.Context, js jetstream.JetStream, stream, filter str
 		return err
 	}
 	left := info.NumPending
+	if left == 0 {
+		return nil
+	}
+	// Not by Fetch: each makes the consumer anew, which in a cluster is a decision
+	// of all servers.
+	it, err := cons.Messages(jetstream.PullMaxMessages(1000))
+	if err != nil {
+		return err
+	}
+	defer it.Stop()
 	for left > 0 {
-		batch, err := cons.Fetch(int(min(left, 1000)), jetstream.FetchMaxWait(5*time.Second))
+		m, err := it.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return fmt.Errorf("%s: %d messages left, then: %w", stream, left, err)
+		}
+		meta, err := m.Metadata()
 		if err != nil {
 			return err
 		}
-		before := left
-		for m := range batch.Messages() {
-			meta, err := m.Metadata()
-			if err != nil {
-				return err
-			}
-			if err := f(m, meta.Sequence.Stream); err != nil {
-				return err
-			}
-			left = min(left-1, meta.NumPending)
+		if err := f(m, meta.Sequence.Stream); err != nil {
+			return err
 		}
-		if batch.Error() != nil || left == before {
-			return fmt.Errorf("%s: %d messages left, then nothing came: %v", stream, left, batch.Error())
-		}
+		left = min(left-1, meta.NumPending)
 	}
 	return nil
 }
