@@ -13,10 +13,12 @@ import (
 )
 
 // external is a NATS server that is not the hub's own.
-func external(t *testing.T) string {
+func external(t *testing.T) string { return externalAt(t, -1) }
+
+func externalAt(t *testing.T, port int) string {
 	t.Helper()
 	srv, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(), SyncAlways: true, JetStreamMaxStore: 1 << 30,
+		Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(), SyncAlways: true, JetStreamMaxStore: 1 << 30,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -142,7 +142,7 @@ func (h *Hub) notReady(ctx context.Context) []string {
 	case h.stopping.Load():
 		return []string{"the hub is stopping"}
 	case p == nil && h.reopening.Load() != nil:
-		return []string{"the hub opens its streams anew: " + (*h.reopening.Load()).Error()}
+		return []string{"the hub's streams are not open: " + (*h.reopening.Load()).Error()}
 	case p == nil:
 		return []string{"the hub is starting"}
 	}

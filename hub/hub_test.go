@@ -54,11 +54,27 @@ type running struct {
 	*Hub
 	t    *testing.T
 	log  *lockedBuffer
+	done chan error // what Run returned
 	stop func()
 }
 
 // start runs a hub, after it was changed, and waits until it is ready.
 func start(t *testing.T, cfg Config, change ...func(*Hub)) *running {
+	t.Helper()
+	r := begin(t, cfg, change...)
+	select {
+	case <-r.Ready():
+	case err := <-r.done:
+		r.done <- nil // for stop
+		t.Fatalf("Run: %v", err)
+	case <-time.After(30 * time.Second):
+		t.Fatal("not ready")
+	}
+	return r
+}
+
+// begin is start that does not wait for the hub to be ready.
+func begin(t *testing.T, cfg Config, change ...func(*Hub)) *running {
 	t.Helper()
 	log := &lockedBuffer{}
 	cfg.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -70,13 +86,12 @@ func start(t *testing.T, cfg Config, change ...func(*Hub)) *running {
 		fn(h)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- h.Run(ctx) }()
-	r := &running{Hub: h, t: t, log: log}
+	r := &running{Hub: h, t: t, log: log, done: make(chan error, 1)}
+	go func() { r.done <- h.Run(ctx) }()
 	r.stop = sync.OnceFunc(func() {
 		cancel()
 		select {
-		case err := <-done:
+		case err := <-r.done:
 			if err != nil {
 				t.Errorf("Run: %v\n%s", err, log)
 			}
@@ -84,15 +99,6 @@ func start(t *testing.T, cfg Config, change ...func(*Hub)) *running {
 			t.Fatalf("Run does not end\n%s", stacks())
 		}
 	})
-	select {
-	case <-h.Ready():
-	case err := <-done:
-		cancel()
-		t.Fatalf("Run: %v\n%s", err, log)
-	case <-time.After(30 * time.Second):
-		cancel()
-		t.Fatalf("not ready\n%s", log)
-	}
 	t.Cleanup(func() {
 		r.stop()
 		if t.Failed() {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/fieldpost/fieldpost/hub/store"
 )
 
 // errReopen ends the parts so that they are opened anew, the embedded server too.
@@ -20,7 +22,8 @@ const (
 )
 
 // keepOpen opens the parts and runs them until ctx ends or something fails that
-// cannot be mended from inside; what opening them anew may mend is.
+// cannot be mended from inside; what opening them anew may mend is. It waits for a
+// cluster that is not there yet.
 func (h *Hub) keepOpen(ctx context.Context) error {
 	wait := reopenFirst
 	for again := false; ; {
@@ -31,6 +34,7 @@ func (h *Hub) keepOpen(ctx context.Context) error {
 			return err
 		case errors.Is(err, errReopen):
 			again = true
+		case !opened && len(h.cfg.NATS.URLs) > 0 && store.Passing(err): // a supervisor could do no more than start it again
 		case opened || !again:
 			return err
 		}
@@ -38,7 +42,7 @@ func (h *Hub) keepOpen(ctx context.Context) error {
 			wait = reopenFirst
 		}
 		h.reopening.Store(&err)
-		h.cfg.Log.Warn("everything is opened anew", "in", wait, "err", err)
+		h.cfg.Log.Warn("the streams are not open; they are opened anew", "in", wait, "err", err)
 		select {
 		case <-ctx.Done():
 			return nil

@@ -1,6 +1,8 @@
 package hub
 
 import (
+	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -52,4 +54,22 @@ func TestFailedServerStartsAnew(t *testing.T) {
 	if got := edge(t, r.connect(), "press-7", 3); strings.Join(got, " ") != "one two three" {
 		t.Errorf("EDGE holds %q", got)
 	}
+}
+
+// TestWaitsForTheCluster: the hub is started first, as after a power cut.
+func TestWaitsForTheCluster(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := ln.Addr().(*net.TCPAddr).Port
+	ln.Close()
+	r := begin(t, clusterConfig(t, fmt.Sprintf("nats://127.0.0.1:%d", port)))
+	eventually(t, "it listens", func() bool { return r.Addrs().HTTP != "" })
+	eventually(t, "it says what it waits for", func() bool {
+		code, body := r.get("/readyz")
+		return code == http.StatusServiceUnavailable && strings.Contains(body, "no servers available")
+	})
+	externalAt(t, port)
+	eventually(t, "it is ready", func() bool { code, _ := r.get("/readyz"); return code == http.StatusOK })
 }

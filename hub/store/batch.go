@@ -22,6 +22,7 @@ const (
 	hdrBatchCommit = "Nats-Batch-Commit"
 
 	codeAccountExceeded = 10002
+	codeNoPeers         = 10005
 	codeInsufficient    = 10023
 	codeStorageExceeded = 10047
 	codeTooLarge        = 10054

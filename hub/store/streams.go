@@ -229,6 +229,8 @@ func explain(err error) error {
 	switch api.ErrorCode {
 	case codeStorageExceeded, codeAccountExceeded:
 		return fmt.Errorf("%w (the streams' max_bytes together exceed max_store, or the account's limit: lower one of them, or remove a stream that has no route any more)", err)
+	case codeNoPeers:
+		return fmt.Errorf("%w (nats.replicas wants that many servers which are up and have room for max_bytes)", err)
 	case 10065: // subjects overlap
 		return fmt.Errorf("%w (another stream takes these subjects: change the route's prefix, or that stream)", err)
 	case 10074: // replicas > 1 not supported in non-clustered mode
