@@ -79,7 +79,7 @@ func NewClusterWorld(tb TB, instances int) (w *World, c *Cluster, hubs []*Proces
 		cfg := w.write(name+".yaml", fmt.Sprintf("data_dir: %q\nnats: {urls: [\"nats://%s\"], max_store: 1GiB, replicas: 3}\nhttp: {listen: %q}\n",
 			filepath.Join(w.Dir, name), strings.Join(c.Addrs, `","nats://`), http))
 		hubs = append(hubs, NewProcess(tb, name, filepath.Join(w.Dir, name+".log"), w.Binaries.Hub, "run", "-c", cfg))
-		w.Hub, w.HTTP = hubs[i], http
+		w.Hub, w.HTTP, w.HubHTTP = hubs[i], http, append(w.HubHTTP, http)
 		w.StartHub()
 	}
 	return w, c, hubs

@@ -22,6 +22,7 @@ type World struct {
 	NATS     string   // host:port of the hub's NATS listener
 	Servers  []string // of a cluster, that agents know beside NATS
 	HTTP     string   // host:port of the hub's HTTP listener
+	HubHTTP  []string // of a cluster: of every hub
 	HubDir   string
 	Agents   []*Agent
 	Binaries Binaries
