@@ -77,17 +77,20 @@ func (a *Agent) newNATSUplink(st store) (uplinks, error) {
 		Class:      a.linkClass,
 		FreshFirst: a.cfg.Spool.Order == freshFirst, FreshShare: a.cfg.Spool.FreshShare,
 		Flush: a.cfg.Link.Flush, Policy: a.policy, MaxRate: a.cfg.Link.MaxRate, MaxFrame: a.cfg.Link.maxFrame(),
-		Heartbeat: func() wire.Heartbeat { return heartbeat(sp.Stats(), a.started) },
+		Heartbeat: func() wire.Heartbeat { return heartbeat(sp.Stats(), sp.Err(), a.started) },
 		Hooks:     hooks,
 		Log:       a.log,
 	}), nil
 }
 
 // heartbeat is the agent's state as the hub's registry shows it.
-func heartbeat(s spool.Stats, started time.Time) wire.Heartbeat {
+func heartbeat(s spool.Stats, trouble error, started time.Time) wire.Heartbeat {
 	h := wire.Heartbeat{
 		Started: started.UnixMilli(), DiskUsed: s.DiskUsed, DiskMax: s.DiskMax,
 		Backlog: map[string]wire.LaneBacklog{}, Dropped: map[string]uint64{}, Quarantine: s.Quarantine.Segments,
+	}
+	if trouble != nil {
+		h.Error = &wire.LastError{Text: trouble.Error()}
 	}
 	if !s.Epoch.IsZero() {
 		h.Epoch = s.Epoch.String()

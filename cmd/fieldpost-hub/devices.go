@@ -133,10 +133,27 @@ func labels(d admin.Device) string {
 	return strings.Join(out, ",")
 }
 
+// clock words how far a clock is from the hub's.
+func clock(offset time.Duration) string {
+	switch {
+	case offset.Abs() < 2*time.Second:
+		return "right"
+	case offset < 0:
+		return cli.Span(-offset) + " behind the hub's"
+	}
+	return cli.Span(offset) + " ahead of the hub's"
+}
+
 func writeDevice(w io.Writer, d admin.Device, now time.Time) {
 	fmt.Fprintf(w, "device   %s, %s for %s\n", d.Device, state(d), cli.Span(now.Sub(d.Since)))
 	fmt.Fprintf(w, "seen     %s; first %s\n", cli.Ago(now, d.Seen), cli.Ago(now, d.Created))
 	fmt.Fprintf(w, "agent    version %s, started %s, epoch %s\n", cli.Visible(d.Version), cli.Ago(now, d.Started), cmp.Or(d.Epoch, "not begun"))
+	if d.Clock != nil {
+		fmt.Fprintf(w, "clock    %s\n", clock(time.Duration(*d.Clock)*time.Millisecond))
+	}
+	if d.Error != nil {
+		fmt.Fprintf(w, "error    %s, last: %s\n", cli.Ago(now, d.Error.At), cli.Visible(d.Error.Text))
+	}
 	if l := labels(d); l != "" {
 		fmt.Fprintf(w, "labels   %s\n", l)
 	}

@@ -96,14 +96,22 @@ type Device struct {
 	Dropped    map[string]uint64           `json:"dropped,omitempty"`
 	Quarantine uint64                      `json:"quarantine,omitempty"` // segments
 	Labels     map[string]string           `json:"labels,omitempty"`
-	Clones     *Clones                     `json:"clones,omitempty"`  // nil: never reported
-	Imported   time.Time                   `json:"imported,omitzero"` // the last file of it was
+	Clones     *Clones                     `json:"clones,omitempty"`          // nil: never reported
+	Imported   time.Time                   `json:"imported,omitzero"`         // the last file of it was
+	Clock      *int64                      `json:"clock_offset_ms,omitempty"` // of its clock before the hub's, at the last heartbeat; nil: it did not say
+	Error      *DeviceError                `json:"last_error,omitempty"`
 }
 
 // Disk is the spool's.
 type Disk struct {
 	Used int64 `json:"used"`
 	Max  int64 `json:"max"`
+}
+
+// DeviceError is what last was wrong with a device, or is, as it says itself.
+type DeviceError struct {
+	Text string    `json:"text"`
+	At   time.Time `json:"at"` // by the device's clock
 }
 
 // Clones says how often the device came with a state that is not the one it

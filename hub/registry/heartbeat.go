@@ -50,6 +50,9 @@ func parseHeartbeat(data []byte) (wire.Heartbeat, error) {
 	if b.DiskUsed < 0 || b.DiskMax < 0 {
 		return b, errors.New("disk is negative")
 	}
+	if e := b.Error; e != nil && !printable(e.Text, maxLabel) {
+		return b, fmt.Errorf("error is not up to %d printable characters", maxLabel)
+	}
 	// What a newer agent reports and this hub does not know is left out.
 	maps.DeleteFunc(b.Dropped, func(reason string, _ uint64) bool { return !reasons[reason] })
 	maps.DeleteFunc(b.Backlog, func(lane string, v wire.LaneBacklog) bool {

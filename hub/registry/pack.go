@@ -19,6 +19,8 @@ import (
 const (
 	packLeft   = 1 << iota // entry.left is the record's process
 	packClones             // reports of clones follow
+	packClock              // the offset of the clock follows
+	packError              // the last error follows
 )
 
 // lanes are written as one byte.
@@ -35,6 +37,12 @@ func pack(rec *record, rev uint64, left bool) (string, unique.Handle[string]) {
 	}
 	if d.Clones != nil {
 		flags |= packClones
+	}
+	if d.Clock != nil {
+		flags |= packClock
+	}
+	if d.Error != nil {
+		flags |= packError
 	}
 	b := binary.AppendUvarint(space[:0], rev)
 	b = append(b, flags)
@@ -66,6 +74,12 @@ func pack(rec *record, rev uint64, left bool) (string, unique.Handle[string]) {
 	}
 	if d.Clones != nil {
 		b = appendTime(binary.AppendUvarint(b, d.Clones.Reports), d.Clones.Last)
+	}
+	if d.Clock != nil {
+		b = binary.AppendVarint(b, *d.Clock)
+	}
+	if d.Error != nil {
+		b = appendTime(appendString(b, d.Error.Text), d.Error.At)
 	}
 	return string(b), packLabels(d.Labels)
 }
@@ -124,6 +138,13 @@ func unpack(packed string, labels unique.Handle[string]) (rec record, rev uint64
 	}
 	if flags&packClones != 0 {
 		d.Clones = &admin.Clones{Reports: u.uvarint(), Last: u.time()}
+	}
+	if flags&packClock != 0 {
+		clock := u.varint()
+		d.Clock = &clock
+	}
+	if flags&packError != 0 {
+		d.Error = &admin.DeviceError{Text: u.string(), At: u.time()}
 	}
 	if labels != noLabels {
 		d.Labels = map[string]string{}

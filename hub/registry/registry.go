@@ -249,6 +249,13 @@ func (r *Registry) Heartbeat(device string, data []byte) {
 	d.Version, d.Process, d.Epoch, d.Class, d.Every = b.Version, b.Process, b.Epoch, b.Class, b.Every
 	d.Started, d.Backlog, d.Dropped, d.Quarantine = millis(b.Started), b.Backlog, b.Dropped, b.Quarantine
 	d.Disk = admin.Disk{Used: b.DiskUsed, Max: b.DiskMax}
+	if at := millis(b.Now); !at.IsZero() {
+		offset := at.Sub(now).Milliseconds()
+		d.Clock = &offset
+	}
+	if b.Error != nil {
+		d.Error = &admin.DeviceError{Text: b.Error.Text, At: millis(b.Error.Time)}
+	}
 	if b.Labels != nil && r.labelsFit() {
 		d.Labels = b.Labels
 	}

@@ -219,6 +219,31 @@ func TestTwoSessionsOneDevice(t *testing.T) {
 	}
 }
 
+// A device says what is wrong once, and its time every time.
+func TestErrorAndClock(t *testing.T) {
+	c := newClock()
+	r := newRegistry(Config{Now: c.now})
+	beat := func(b wire.Heartbeat) admin.Device {
+		data, _ := json.Marshal(b)
+		r.Heartbeat("d1", data)
+		return get(t, r, "d1")
+	}
+	if d := beat(wire.Heartbeat{}); d.Clock != nil || d.Error != nil {
+		t.Errorf("of a device that says nothing: %+v", d)
+	}
+	at := c.now().Add(-time.Hour)
+	d := beat(wire.Heartbeat{Now: at.UnixMilli(), Error: wire.NewLastError("refused\n", at)})
+	if *d.Clock != -3_600_000 || d.Error.Text != "refused " || !d.Error.At.Equal(at.Truncate(time.Millisecond)) {
+		t.Errorf("clock %d ms, error %+v", *d.Clock, d.Error)
+	}
+	if d = beat(wire.Heartbeat{Now: c.now().UnixMilli() + 1500}); *d.Clock < 1499 || *d.Clock > 1500 || d.Error == nil {
+		t.Errorf("clock %d ms, error %+v", *d.Clock, d.Error)
+	}
+	if d = beat(wire.Heartbeat{Now: 1 << 62}); *d.Clock < 1499 {
+		t.Errorf("a time that is none was taken: %d", *d.Clock)
+	}
+}
+
 func TestHostileHeartbeats(t *testing.T) {
 	c := newClock()
 	rejected := map[string]int{}
@@ -232,6 +257,7 @@ func TestHostileHeartbeats(t *testing.T) {
 		"", "{", "[]", `{"every":-1}`, `{"every":99999999}`, `{"version":"` + strings.Repeat("v", 65) + `"}`,
 		"{\"process\":\"a\\u0000b\"}", `{"epoch":"XYZ"}`, `{"disk_used":-1}`, `{"labels":{"":"x"}}`, `{"labels":{"a":"\u202e"}}`,
 		string(labels), strings.Repeat(" ", maxHeartbeat+1), `{"dropped":{"ttl":-1}}`,
+		`{"error":{"text":"` + strings.Repeat("e", 300) + `"}}`, `{"error":{"text":"a\nb"}}`,
 	} {
 		r.Heartbeat("d1", []byte(data))
 		if rejected["heartbeat_invalid"] != i+1 {

@@ -104,7 +104,9 @@ func TestPackedDeviceIsTheSame(t *testing.T) {
 			Version: "1.0", Process: "p", Instance: "h", Epoch: wire.NewEpoch().String(), Class: "metered", Every: 30,
 			Backlog: map[string]wire.LaneBacklog{"urgent": {}, "normal": {Messages: 5, Bytes: 6, Oldest: 7}, "bulk": {Messages: 1}},
 			Disk:    admin.Disk{Used: 1, Max: 2}, Dropped: map[string]uint64{"ttl": 3, "purge": 4}, Quarantine: 9,
-			Labels: map[string]string{"site": "north", "": "x", "line": ""}, Clones: &admin.Clones{Reports: 3, Last: at}}},
+			Labels: map[string]string{"site": "north", "": "x", "line": ""}, Clones: &admin.Clones{Reports: 3, Last: at},
+			Clock: new(int64(-5)), Error: &admin.DeviceError{Text: "no route", At: at}}},
+		"right clock": {Device: admin.Device{Clock: new(int64(0)), Error: &admin.DeviceError{}}},
 	} {
 		for _, left := range []bool{false, true} {
 			packed, labels := pack(&want, 1<<40, left)

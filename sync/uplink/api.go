@@ -50,7 +50,8 @@ type Config struct {
 	Epoch func() wire.Epoch
 	// Class is the class of link that is up: Metered, else unmetered. nil: unmetered.
 	Class func() string
-	// Heartbeat is the agent's state; version, process, labels, class and interval
+	// Heartbeat is the agent's state, with the text of what is wrong if something
+	// is; version, process, labels, class and interval
 	// are filled in here. nil: an empty one.
 	Heartbeat func() wire.Heartbeat
 

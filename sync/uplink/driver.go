@@ -107,6 +107,10 @@ type run struct {
 
 	timer *time.Timer // for the sender's deadline
 	beat  *time.Timer // for the next heartbeat
+
+	fault   *wire.LastError // what last was wrong; nil: nothing yet
+	told    bool            // the session's heartbeats told of it
+	trouble string          // of the agent, at the last heartbeat
 }
 
 // Run sends until ctx ends, then says goodbye to the hub; it returns when
@@ -279,6 +283,9 @@ func (r *run) report() {
 	if problem != nil {
 		st.LastError = problem.Error()
 	}
+	if st.LastError != r.status.LastError {
+		r.wrong(st.LastError)
+	}
 	st.History = r.status.History
 	if up != r.up {
 		st.Since = r.cfg.Now()
@@ -292,6 +299,7 @@ func (r *run) report() {
 		r.up = up
 		r.cfg.Hooks.Transition(up)
 		if up {
+			r.told = false
 			r.heartbeat()
 		}
 	}

@@ -130,6 +130,63 @@ func TestRunDeliversAndSaysGoodbye(t *testing.T) {
 	})
 }
 
+// TestHeartbeatsTellWhatIsWrong: once in a session, and whenever there is news.
+func TestHeartbeatsTellWhatIsWrong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		trouble := ""
+		b.u.cfg.Heartbeat = func() (h wire.Heartbeat) {
+			if b.mu.Lock(); trouble != "" {
+				h.Error = &wire.LastError{Text: trouble}
+			}
+			b.mu.Unlock()
+			return h
+		}
+		n := 0
+		next := func(want string) {
+			t.Helper()
+			n++
+			b.within(time.Second, "heartbeat", func() bool { return len(b.beats()) == n })
+			h, got := b.beats()[n-1], ""
+			if h.Error != nil {
+				got = h.Error.Text
+			}
+			if got != want {
+				t.Errorf("heartbeat %d: error %q, want %q", n, got, want)
+			}
+			if off := h.Now - time.Now().UnixMilli(); off < -1100 || off > 100 {
+				t.Errorf("heartbeat %d: its time is off by %d ms", n, off)
+			}
+		}
+		again := func(text, want string) {
+			t.Helper()
+			b.mu.Lock()
+			trouble = text
+			b.mu.Unlock()
+			b.u.Changed()
+			next(want)
+		}
+		b.net.set(func(n *memNet) { n.refuse = errors.New("connection refused") })
+		b.run()
+		time.Sleep(time.Minute)
+		b.net.set(func(n *memNet) { n.refuse = nil })
+		b.u.Changed()
+		b.within(time.Minute, "session", func() bool { return b.u.Status().Up })
+		next("connection refused")
+		again("", "")
+		again("disk full", "disk full")
+		again("disk full", "")
+		again("", "")
+		again("disk full", "disk full")
+		b.net.last().set(func(c *memConn) { c.dropUp, c.dropDown = true, true })
+		b.spool.append(wire.Normal, 1, 0)
+		b.within(time.Minute, "another session", func() bool { return b.dials() > 2 && b.u.Status().Up && len(b.beats()) > n })
+		n = len(b.beats()) - 1
+		next(b.u.Status().History[0].Reason)
+		b.stop()
+	})
+}
+
 func TestHalfOpenLinkIsFound(t *testing.T) {
 	cases := map[string]func(*memConn){
 		"to the hub":   func(c *memConn) { c.dropUp = true },

@@ -170,6 +170,10 @@ func (h *Heartbeat) check() error {
 		return fmt.Errorf("every %d s is not in 1 to %d", h.Every, maxEvery)
 	case h.Started < 0 || h.Started > MaxTime:
 		return fmt.Errorf("started at %d ms is not a time", h.Started)
+	case h.Now < 0 || h.Now > MaxTime:
+		return fmt.Errorf("now, %d ms, is not a time", h.Now)
+	case h.Error != nil && (!printable(h.Error.Text, maxText) || h.Error.Time < 0 || h.Error.Time > MaxTime):
+		return errText("error")
 	case h.DiskUsed < 0 || h.DiskMax < 0:
 		return errors.New("disk sizes below 0")
 	case len(h.Dropped) > maxDropped:

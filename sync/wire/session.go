@@ -3,6 +3,9 @@ package wire
 import (
 	"encoding/hex"
 	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Subjects of the session (PROTOCOL.md). <device> is always the last token or
@@ -172,6 +175,7 @@ type Heartbeat struct {
 	Epoch      string                 `json:"epoch,omitempty"`
 	Every      int                    `json:"every"` // seconds to the next
 	Started    int64                  `json:"started"`
+	Now        int64                  `json:"now,omitempty"` // the agent's clock when this arrives, as near as it can tell: Unix milliseconds
 	Class      string                 `json:"class,omitempty"`
 	Backlog    map[string]LaneBacklog `json:"backlog"`
 	DiskUsed   int64                  `json:"disk_used"`
@@ -179,6 +183,28 @@ type Heartbeat struct {
 	Dropped    map[string]uint64      `json:"dropped,omitempty"`
 	Quarantine uint64                 `json:"quarantine,omitempty"` // segments
 	Labels     map[string]string      `json:"labels,omitempty"`
+	Error      *LastError             `json:"error,omitempty"` // once in a session, and again when there is a newer one
+}
+
+// LastError is what last was wrong with an agent, or is.
+type LastError struct {
+	Text string `json:"text"`
+	Time int64  `json:"time"` // Unix milliseconds of the agent's clock
+}
+
+// NewLastError makes a text fit for a heartbeat.
+func NewLastError(text string, at time.Time) *LastError {
+	text = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?"))
+	for len(text) > maxText {
+		_, size := utf8.DecodeLastRuneInString(text)
+		text = text[:len(text)-size]
+	}
+	return &LastError{Text: text, Time: at.UnixMilli()}
 }
 
 // LaneBacklog is what one lane still holds.

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 var session1 = SessionID{1, 2, 3, 4, 5, 6, 7, 8}
@@ -287,7 +288,7 @@ func TestParseOpenReply(t *testing.T) {
 
 func TestParseHeartbeat(t *testing.T) {
 	good := func() *Heartbeat {
-		return &Heartbeat{Version: "1", Process: "p", Epoch: flow1.Epoch.String(), Every: 300, Started: accepted1, Class: "metered",
+		return &Heartbeat{Version: "1", Process: "p", Epoch: flow1.Epoch.String(), Every: 300, Started: accepted1, Now: accepted1, Error: NewLastError("no route", time.UnixMilli(accepted1)), Class: "metered",
 			Backlog: map[string]LaneBacklog{"normal": {7, 700, accepted1}}, DiskUsed: 1, DiskMax: 2,
 			Dropped: map[string]uint64{"ttl": 3, "a_newer_reason": 1}, Quarantine: 1, Labels: map[string]string{"a": "b"}}
 	}
@@ -301,6 +302,9 @@ func TestParseHeartbeat(t *testing.T) {
 		"every 0":    func(h *Heartbeat) { h.Every = 0 },
 		"every year": func(h *Heartbeat) { h.Every = 86_401 },
 		"started":    func(h *Heartbeat) { h.Started = -1 },
+		"now":        func(h *Heartbeat) { h.Now = MaxTime + 1 },
+		"error":      func(h *Heartbeat) { h.Error.Text = "a\nb" },
+		"error time": func(h *Heartbeat) { h.Error.Time = -1 },
 		"class":      func(h *Heartbeat) { h.Class = "a b" },
 		"lane":       func(h *Heartbeat) { h.Backlog["other"] = LaneBacklog{} },
 		"bytes":      func(h *Heartbeat) { h.Backlog["normal"] = LaneBacklog{Bytes: -1} },
