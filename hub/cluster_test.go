@@ -1,7 +1,9 @@
 package hub
 
 import (
+	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,6 +50,41 @@ func TestSharesOfAClusterNeedASize(t *testing.T) {
 	if err := h.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "nats.max_store: ") {
 		t.Errorf("shares of nothing: %v", err)
 	}
+}
+
+// TestLeavesAServerThatTakesNoWrites: a NATS server that is cut off from its peers
+// goes on to take clients, which wait for answers for ever. Here one server has two
+// addresses, and writes fail at the first.
+func TestLeavesAServerThatTakesNoWrites(t *testing.T) {
+	first := external(t)
+	second := strings.Replace(first, "127.0.0.1", "localhost", 1)
+	cfg := clusterConfig(t, first)
+	cfg.NATS.URLs = append(cfg.NATS.URLs, second)
+	var r atomic.Pointer[running]
+	var cut atomic.Value
+	cfg.Fault = func(point string) error {
+		if r := r.Load(); point == "probe:write" && r != nil && r.open.Load().conn.ConnectedUrl() == cut.Load() {
+			return errors.New("no answer")
+		}
+		return nil
+	}
+	run := start(t, cfg, func(h *Hub) { h.probeEvery = 100 * time.Millisecond })
+	was := run.open.Load().conn.ConnectedUrl() // either: clients choose at random
+	cut.Store(was)
+	r.Store(run)
+	conns := []*nats.Conn{run.open.Load().conn, run.open.Load().frames}
+	eventually(t, "every connection is at the other one", func() bool {
+		for _, nc := range conns {
+			if now := nc.ConnectedUrl(); now == "" || now == was {
+				return false
+			}
+		}
+		return true
+	})
+	d := newDevice(run, "press-7")
+	d.open()
+	d.send(wire.FrameBlock, d.block("one"))
+	d.acked()
 }
 
 // Two instances share one cluster: a device goes from one to the other, and

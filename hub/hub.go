@@ -36,6 +36,8 @@ type Hub struct {
 	imports  chan struct{} // a place for each file that is imported
 	deads    chan struct{} // a place for each request that goes through DEAD
 
+	probeEvery time.Duration
+
 	ran      atomic.Bool
 	stopping atomic.Bool
 	open     atomic.Pointer[parts] // nil before everything is open and after the stop
@@ -63,6 +65,7 @@ func New(cfg Config) (*Hub, error) {
 		cfg: cfg, instance: newInstance(), started: cfg.Now().UTC(), metrics: newMetrics(cfg),
 		tails: make(chan struct{}, maxTails), groups: maxGroups, imports: make(chan struct{}, maxImports),
 		deads: make(chan struct{}, maxDeads), ready: make(chan struct{}),
+		probeEvery: probeEvery,
 	}
 	h.workers, h.listen = newWorkers(h), cfg.NATS.Listen
 	return h, nil

@@ -14,6 +14,7 @@ const (
 	lookAge    = 500 * time.Millisecond // a sighting younger than this is not taken anew
 	lookFor    = 5 * time.Second        // it takes no longer
 	probeEvery = 10 * time.Second
+	probeMost  = 2 // probes that may fail before another server of the cluster is tried
 	// fullMargin is what a stream must still take to count as not full: the largest
 	// block, or a tenth of a small stream.
 	fullMargin = 1 << 20
@@ -44,6 +45,7 @@ type monitor struct {
 	hub     *Hub
 	parts   *parts
 	looking chan struct{} // has a value while somebody reads the streams
+	misses  int           // probes that failed one after another; owned by run
 
 	mu     sync.Mutex
 	last   sighting   // guarded by mu
@@ -58,7 +60,7 @@ func newMonitor(p *parts) *monitor {
 
 // run keeps the gauges fresh and probes that the store takes writes.
 func (m *monitor) run(ctx context.Context) error {
-	tick := time.NewTicker(probeEvery)
+	tick := time.NewTicker(m.hub.probeEvery)
 	defer tick.Stop()
 	for {
 		m.probe(ctx)
@@ -78,6 +80,9 @@ func (m *monitor) probe(ctx context.Context) {
 	defer cancel()
 	kv, err := m.parts.store.KV(ctx, store.HubBucket)
 	if err == nil {
+		err = m.hub.cfg.Fault("probe:write")
+	}
+	if err == nil {
 		_, err = kv.PutString(ctx, "probe", m.hub.instance)
 	}
 	if ctx.Err() != nil && context.Cause(ctx) != context.DeadlineExceeded {
@@ -87,6 +92,12 @@ func (m *monitor) probe(ctx context.Context) {
 	was := m.probed
 	m.probed = err
 	m.mu.Unlock()
+	if m.misses++; err == nil {
+		m.misses = 0
+	} else if m.misses >= probeMost && m.parts.store.Leave() {
+		m.misses = 0
+		m.hub.cfg.Log.Warn("the cluster takes no writes through the server in use; another one is tried", "err", err)
+	}
 	switch {
 	case err != nil && was == nil:
 		m.hub.cfg.Log.Error("the store takes no writes", "err", err)

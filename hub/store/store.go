@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	mrand "math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 type Store struct {
 	cfg      Config
 	embedded *embedded // nil with Config.URLs
+	servers  []string  // of Config.URLs, in the order in which this instance tries them
 	// A read waits while a batch of its stream commits, and holds up whatever
 	// follows on its connection: writing has its own.
 	write *nats.Conn
@@ -30,6 +33,7 @@ type Store struct {
 	mu      sync.Mutex
 	closed  bool                          // guarded by mu
 	buckets map[string]jetstream.KeyValue // guarded by mu
+	conns   []*nats.Conn                  // of Connect, closed ones among them; guarded by mu
 }
 
 // Open starts the embedded server, or connects to the cluster. It does not
@@ -40,6 +44,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{cfg: cfg, buckets: map[string]jetstream.KeyValue{}, news: newNews()}
+	for _, i := range mrand.Perm(len(cfg.URLs)) {
+		s.servers = append(s.servers, cfg.URLs[i])
+	}
 	if len(cfg.URLs) == 0 {
 		if s.embedded, err = startServer(ctx, cfg); err != nil {
 			return nil, err
@@ -91,8 +98,9 @@ func (s *Store) Connect(name string, opts ...nats.Option) (*nats.Conn, error) {
 		}
 		all = append(all, nats.InProcessServer(s.embedded.srv), login)
 	} else {
-		url = join(s.cfg.URLs)
+		url = join(s.servers)
 		all = append(all, s.logLink(name)...)
+		all = append(all, nats.DontRandomize()) // all connections are at one server: they share what becomes of it
 		if s.cfg.Creds != "" {
 			all = append(all, nats.UserCredentials(s.cfg.Creds))
 		}
@@ -100,11 +108,29 @@ func (s *Store) Connect(name string, opts ...nats.Option) (*nats.Conn, error) {
 	nc, err := nats.Connect(url, append(all, opts...)...)
 	if err != nil {
 		if s.embedded == nil {
-			return nil, fmt.Errorf("store: cannot reach %s: %w", url, err)
+			return nil, fmt.Errorf("store: cannot reach %s: %w", s.ClientURL(), err)
 		}
 		return nil, fmt.Errorf("store: embedded server: %w", err)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns = append(slices.DeleteFunc(s.conns, (*nats.Conn).IsClosed), nc)
 	return nc, nil
+}
+
+// Leave gives up the server that JetStream is reached by, for another one of the
+// cluster: a server that is cut off from its peers takes clients as before, and
+// never answers them. It reports whether there are others.
+func (s *Store) Leave() (left bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	bad := s.read.ConnectedUrl()
+	for _, nc := range s.conns {
+		if bad != "" && nc.ConnectedUrl() == bad && len(nc.Servers()) > 1 && nc.ForceReconnect() == nil {
+			left = true
+		}
+	}
+	return left
 }
 
 func (s *Store) logLink(name string) []nats.Option {
@@ -161,7 +187,10 @@ func (s *Store) Err() error {
 	case closed:
 		return errors.New("store: closed")
 	case !s.write.IsConnected():
-		return fmt.Errorf("store: no connection to %s: %v", s.ClientURL(), s.write.LastError())
+		if err := s.write.LastError(); err != nil {
+			return fmt.Errorf("store: no connection to %s: %w", s.ClientURL(), err)
+		}
+		return fmt.Errorf("store: no connection to %s", s.ClientURL())
 	}
 	return nil
 }
