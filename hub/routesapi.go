@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fieldpost/fieldpost/hub/admin"
+	"github.com/fieldpost/fieldpost/hub/store"
 	"github.com/fieldpost/fieldpost/hub/unpack"
 )
 
@@ -35,6 +36,9 @@ func (h *Hub) listRoutes(w http.ResponseWriter, r *http.Request) {
 		}
 		if !route.packed() {
 			s.Discard, s.Compression = route.Discard, route.Compression
+			if !store.Compresses(h.cfg.NATS.Replicas) {
+				s.Compression = "none"
+			}
 			s.State, s.Backfill, s.Backfilled, s.Error = p.routeState(seen.stream(route.Stream), states[route.Stream])
 		}
 		out.Routes = append(out.Routes, s)

@@ -98,6 +98,9 @@ func TestClusterOfThree(t *testing.T) {
 	if err := s.EnsureStreams(ctx(t), l); err != nil {
 		t.Fatal(err)
 	}
+	if have, err := s.JetStream().Stream(ctx(t), "EDGE"); err != nil || have.CachedInfo().Config.Compression != jetstream.NoCompression {
+		t.Errorf("EDGE is compressed on replicas, which a kill can damage: %v", err)
+	}
 	if _, err := s.HubID(ctx(t)); err != nil {
 		t.Fatal(err)
 	}

@@ -51,8 +51,15 @@ type RouteStream struct {
 	MaxAge     time.Duration
 	MaxBytes   int64
 	DiscardNew bool // when full, take no more; else the oldest go
-	Compress   bool // s2
+	Compress   bool // s2, where Compresses
 }
+
+// Compresses reports whether streams can be compressed. Replicated ones cannot:
+// nats-server 2.15.3 cuts a replica that was killed back to what the others have,
+// by a truncate, also in a block that it has compressed meanwhile. The block is
+// damaged then, the replica does not come up again, and a stream was seen to be
+// deleted everywhere for it.
+func Compresses(replicas int) bool { return replicas == 1 }
 
 // EnsureStreams creates what is missing and brings the settings of the rest up
 // to date. A stream of the same name that is not marked as Fieldpost's is
@@ -114,7 +121,7 @@ func (s *Store) streams(l Layout) []jetstream.StreamConfig {
 		if r.DiscardNew {
 			cfg.Discard = jetstream.DiscardNew
 		}
-		if r.Compress {
+		if r.Compress && Compresses(s.cfg.Replicas) {
 			cfg.Compression = jetstream.S2Compression
 		}
 		out = append(out, cfg)
