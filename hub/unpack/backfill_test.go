@@ -1,7 +1,6 @@
 package unpack
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -194,7 +193,7 @@ func (w *world) blockStart(seq uint64) uint64 {
 // Whatever dies during a back-fill, while blocks keep coming: each message of
 // the walk is there once, in order, and so is everything else.
 func TestBackfillCrashes(t *testing.T) {
-	points := []string{"backfill:begin", "backfill:end", "unpack:resume", "unpack:read", "unpack:publish", "unpack:commit", "unpack:checkpoint"}
+	points := []string{"backfill:begin", "backfill:quiet", "backfill:end", "unpack:resume", "unpack:read", "unpack:publish", "unpack:commit", "unpack:checkpoint"}
 	for _, point := range points {
 		for _, nth := range []int64{1, 3} {
 			t.Run(fmt.Sprintf("%s/%d", point, nth), func(t *testing.T) {
@@ -320,33 +319,8 @@ func TestBackfillIsOvertaken(t *testing.T) {
 	}
 	// … and one that knows only the old checkpoint stores what comes next.
 	w.block("dev", 1, wire.Normal, 50)
-	cfg = w.config()
-	cfg.CheckpointEvery = time.Hour // so that it does not look before it has stored something
-	stale, err := New(w.ctx(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tables, err := stale.currentTables(w.ctx())
-	if err != nil {
-		t.Fatal(err)
-	}
-	writer := stale.workers["LATE"]
-	writer.state.val, writer.state.rev = old, 1
-	last := w.info("LATE").Last
-	p := &pump{w: writer, from: start{Checkpoint: old.Checkpoint, last: last, ledger: w.info(store.Blocks).Last}, course: writer.course(tables)}
-	p.from.StreamSeq = last
-	ctx, cancel := context.WithCancel(w.ctx())
-	go func() {
-		for w.info("LATE").Last < uint64(len(w.want["LATE"])) && ctx.Err() == nil {
-			time.Sleep(time.Millisecond)
-		}
-		cancel()
-	}()
-	p.run(ctx) //nolint:errcheck // it ends with ctx, or with a conflict
-	cancel()
-	if w.info("LATE").Last == last {
-		t.Fatal("the other instance stored nothing")
-	}
+	// It does not look before it has stored something.
+	w.stores(w.behind(old, 1, time.Hour), uint64(len(w.want["LATE"])))
 	_, stop = w.start(w.config())
 	w.walked("LATE", 1)
 	w.block("dev", 1, wire.Normal, 50)

@@ -36,7 +36,7 @@ func Points() []string {
 	return []string{
 		"lease:acquire", "lease:renew", "lease:release",
 		"unpack:resume", "unpack:read", "unpack:publish", "unpack:commit", "unpack:checkpoint", "unpack:poison",
-		"backfill:begin", "backfill:end",
+		"backfill:begin", "backfill:quiet", "backfill:end",
 		"gap:read", "gap:publish", "gap:commit", "gap:checkpoint",
 		"retain:scan", "retain:mark", "retain:purge",
 	}

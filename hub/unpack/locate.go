@@ -20,7 +20,7 @@ const maxForeign = 10_000
 // purged, so that only counting tells. A message is ours if the ledger holds it
 // where it says: those of an older ledger, or of others, are not mistaken.
 func (w *worker) locate(ctx context.Context, last uint64, cp Checkpoint, tables Tables) (pos Position, ok bool, err error) {
-	others := uint64(0)
+	others, then := uint64(0), w.state.val.Then
 	for seq := last; seq > cp.StreamSeq; seq-- {
 		m, err := w.u.cfg.Store.Get(ctx, w.stream, seq)
 		if errors.Is(err, store.ErrNotFound) || last-seq > maxForeign {
@@ -32,7 +32,8 @@ func (w *worker) locate(ctx context.Context, last uint64, cp Checkpoint, tables 
 		c := w.course(tables)
 		pos, ok, err := w.place(ctx, m, c)
 		if err == nil && !ok && c.walk != nil {
-			if pos, ok, err = w.place(ctx, m, course{tables: tables}); ok && w.overtaken(pos) {
+			if pos, ok, err = w.place(ctx, m, course{tables: tables}); ok && then.Before(pos) {
+				w.overtaken(pos)
 				continue
 			}
 			ok = false

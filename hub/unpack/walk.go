@@ -80,6 +80,35 @@ func (w *worker) beginWalk(ctx context.Context, from *start, first uint64) error
 	return nil
 }
 
+// quiet comes before the first message of a walk. A writer that does not know of
+// the walk yet has several batches on the way, each guarded by where the one before
+// will end: one of the later would go through if the walk, by chance, had stored as
+// many messages as one that failed, and what failed would be missing for good. So
+// what is there is made durable with the walk, and nothing is written until such a
+// writer has looked (news), which it does every CheckpointEvery. errNews: something
+// came meanwhile.
+func (w *worker) quiet(ctx context.Context, from *start) error {
+	if w.state.val.Walk == nil || from.Position != (Position{Block: w.state.val.Walk.First}) {
+		return nil
+	}
+	if from.StreamSeq != w.state.val.StreamSeq {
+		if err := w.save(ctx, from.Checkpoint); err != nil {
+			return err
+		}
+	}
+	if err := w.u.fault("backfill:quiet"); err != nil {
+		return err
+	}
+	if err := sleep(ctx, 2*w.u.cfg.CheckpointEvery); err != nil {
+		return err
+	}
+	now, err := w.u.cfg.Store.Info(ctx, w.stream)
+	if err == nil && now.Last != from.last {
+		return errNews
+	}
+	return err
+}
+
 // endWalk goes back to where the stream was, now that its last sequence is last.
 func (w *worker) endWalk(ctx context.Context, last uint64) error {
 	if err := w.u.fault("backfill:end"); err != nil {
@@ -110,18 +139,16 @@ func (w *worker) forgetWalks() {
 // overtaken takes a message, of which this is the position after it, for one
 // that an instance wrote which did not know of the walk yet: after the walk was
 // made durable and before anything of it was stored. The stream has it, so it is
-// not written again after the walk. The newest comes first.
-func (w *worker) overtaken(pos Position) bool {
-	e := &w.state.val
-	if e.Then.Before(pos) {
+// not written again after the walk.
+func (w *worker) overtaken(pos Position) {
+	if e := &w.state.val; e.Then.Before(pos) {
 		e.Then = pos
-		return true
 	}
-	return false
 }
 
-// news returns errNews if a walk was asked for that can begin, or if another
-// instance has declared a table that this turn does not know.
+// news returns errNews if another instance has written the checkpoint, as when a
+// walk was asked for or has begun, or has declared a table that this turn does not
+// know.
 func (w *worker) news(ctx context.Context, known bool, tables Tables) error {
 	s := saved[entry]{kv: w.state.kv, key: w.state.key}
 	if _, err := s.load(ctx); err != nil {
@@ -131,7 +158,7 @@ func (w *worker) news(ctx context.Context, known bool, tables Tables) error {
 	if _, err := t.load(ctx); err != nil {
 		return err
 	}
-	if known && s.val.Asked != nil || !t.val.Versions.same(tables) {
+	if known && s.rev != w.state.rev || !t.val.Versions.same(tables) {
 		return errNews
 	}
 	return nil

@@ -146,6 +146,9 @@ func (w *worker) resume(ctx context.Context, tables Tables) (start, error) {
 		if err == nil && from.skip == 0 && w.state.val.Asked != nil {
 			err = w.beginWalk(ctx, &from, ledger.First)
 		}
+		if err == nil {
+			err = w.quiet(ctx, &from)
+		}
 		w.confirm(w.state.val.Checkpoint)
 		return from, err
 	}
