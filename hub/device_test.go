@@ -341,7 +341,11 @@ func TestHostileDevices(t *testing.T) {
 			if strings.Contains(subject, "*") {
 				continue
 			}
-			if err := nc.PublishRequest(subject, "_INBOX_other.s1", []byte(data)); err != nil {
+			reply := "_INBOX_other.s1"
+			if subject == "fp.up.evil" {
+				reply = "" // a heartbeat
+			}
+			if err := nc.PublishRequest(subject, reply, []byte(data)); err != nil {
 				t.Fatal(err)
 			}
 		}

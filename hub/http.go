@@ -74,6 +74,7 @@ func (h *Hub) routes() http.Handler {
 	mux.HandleFunc("GET /v1/tail", h.tail)
 	mux.HandleFunc("GET /v1/messages", h.messages)
 	h.deadRoutes(mux)
+	h.commandRoutes(mux)
 	for path, or := range map[string]string{"/v1/ack": "", "/v1/import": ", or `fieldpost-hub import FILE`"} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Allow", "POST")
@@ -86,11 +87,14 @@ func (h *Hub) routes() http.Handler {
 			problem(w, http.StatusMethodNotAllowed, "method_not_allowed", r.Method+" is not offered here; use GET")
 			return
 		}
-		problem(w, http.StatusNotFound, "not_found", "no such page; there are /healthz, /readyz, /metrics, /v1/status, /v1/devices, /v1/routes, /v1/dead, /v1/tail, /v1/messages, /v1/ack and /v1/import")
+		problem(w, http.StatusNotFound, "not_found", "no such page; there are /healthz, /readyz, /metrics, /v1/status, /v1/devices, /v1/routes, /v1/dead, /v1/commands, /v1/tail, /v1/messages, /v1/ack and /v1/import")
 	})
 	all := http.NewServeMux()
 	all.HandleFunc("POST /v1/import", h.importFile) // the only body without a limit
 	all.Handle("POST /v1/ack", http.MaxBytesHandler(http.HandlerFunc(h.ack), maxAckBody))
+	for _, path := range []string{"POST /v1/commands", "POST /v1/devices/{device}/commands"} {
+		all.Handle(path, http.MaxBytesHandler(mux, maxCommandBody))
+	}
 	all.Handle("/", http.MaxBytesHandler(mux, maxBody))
 	return all
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/fieldpost/fieldpost/hub/commands"
 	"github.com/fieldpost/fieldpost/hub/deadletter"
 	"github.com/fieldpost/fieldpost/hub/ingest"
 	"github.com/fieldpost/fieldpost/hub/registry"
@@ -35,6 +36,7 @@ type Hub struct {
 	groups   int           // maxGroups
 	imports  chan struct{} // a place for each file that is imported
 	deads    chan struct{} // a place for each request that goes through DEAD
+	waits    chan struct{} // a place for each request that waits for a command
 
 	probeEvery time.Duration
 
@@ -64,7 +66,7 @@ func New(cfg Config) (*Hub, error) {
 	h := &Hub{
 		cfg: cfg, instance: newInstance(), started: cfg.Now().UTC(), metrics: newMetrics(cfg),
 		tails: make(chan struct{}, maxTails), groups: maxGroups, imports: make(chan struct{}, maxImports),
-		deads: make(chan struct{}, maxDeads), ready: make(chan struct{}),
+		deads: make(chan struct{}, maxDeads), waits: make(chan struct{}, maxWaits), ready: make(chan struct{}),
 		probeEvery: probeEvery,
 	}
 	h.workers, h.listen = newWorkers(h), cfg.NATS.Listen
@@ -169,6 +171,7 @@ type parts struct {
 	unpack   *unpack.Unpacker
 	webhooks *webhook.Runner
 	dead     *deadletter.Letters
+	commands *commands.Commands
 	frames   *nats.Conn // of ingest
 	ingest   *ingest.Ingest
 	monitor  *monitor
@@ -233,6 +236,9 @@ func (p *parts) openWork(ctx context.Context) (err error) {
 		return err
 	}
 	if err := p.openDead(); err != nil {
+		return err
+	}
+	if err := p.openCommands(); err != nil {
 		return err
 	}
 	if p.frames, err = p.store.Connect("fieldpost-hub ingest " + p.hub.instance); err != nil {
@@ -318,6 +324,7 @@ func (p *parts) stages() []stage {
 		{name: "ingest", run: p.takeBlocks},
 		{name: "unpack", run: p.unpack.Run, again: true},
 		{name: "webhooks", run: p.webhooks.Run},
+		{name: "commands", run: p.commands.Run, again: true},
 		{name: "dead letters", run: p.dead.Run, again: true},
 		{name: "registry", run: p.registry.Run, again: true},
 		{name: "monitor", run: p.monitor.run, again: true},
@@ -348,6 +355,9 @@ func (p *parts) takeBlocks(ctx context.Context) error {
 // instance hears them all: each knows by itself who is online.
 func (p *parts) hear() error {
 	_, err := p.conn.Subscribe("fp.up.*", func(m *nats.Msg) {
+		if m.Reply != "" {
+			return // a request for commands
+		}
 		p.registry.Heartbeat(m.Subject[len("fp.up."):], m.Data)
 	})
 	if err == nil {

@@ -187,7 +187,7 @@ func TestStartStopRestart(t *testing.T) {
 			t.Errorf("hub id %s became %s", id, st.HubID)
 		}
 		id = st.HubID
-		if !st.Ready || id == "" || st.Version != "1.2.3" || st.Instance == "" || len(st.Streams) != 5 || st.Streams[0].MaxBytes != 256<<20*30/100 ||
+		if !st.Ready || id == "" || st.Version != "1.2.3" || st.Instance == "" || len(st.Streams) != 6 || st.Streams[0].MaxBytes != 256<<20*30/100 ||
 			len(st.Routes) != 1 || st.Routes[0].Stream != "EDGE" || st.Reasons == nil {
 			t.Errorf("status: %+v", st)
 		}

@@ -104,8 +104,10 @@ func (m *monitor) notes() (out []string) {
 	m.mu.Lock()
 	seen, last := m.seen, m.last
 	m.mu.Unlock()
-	if st := last.stream(store.Retry); isFull(st) {
-		out = append(out, fmt.Sprintf("stream RETRY is full: %d of %d bytes; %s", st.Bytes, st.MaxBytes, m.hub.whenFull(st.Name)))
+	for _, name := range []string{store.Retry, store.Commands} {
+		if st := last.stream(name); isFull(st) {
+			out = append(out, fmt.Sprintf("stream %s is full: %d of %d bytes; %s", name, st.Bytes, st.MaxBytes, m.hub.whenFull(name)))
+		}
 	}
 	for _, by := range []map[string]string{seen.anew, seen.notes} {
 		for _, stream := range slices.Sorted(maps.Keys(by)) {

@@ -113,6 +113,9 @@ func (h *Hub) layout(ctx context.Context, s *store.Store, total int64) (store.La
 		BlocksMaxBytes: h.cfg.Blocks.MaxBytes.Of(total),
 		DeadMaxAge:     h.cfg.Dead.MaxAge,
 		DeadMaxBytes:   h.cfg.Dead.MaxBytes.Of(total),
+
+		CommandsMaxBytes:   h.cfg.Commands.MaxBytes.Of(total),
+		CommandsMaxPending: h.cfg.Commands.MaxPending,
 	}
 	for _, r := range h.cfg.Routes {
 		if r.packed() {
@@ -127,7 +130,7 @@ func (h *Hub) layout(ctx context.Context, s *store.Store, total int64) (store.La
 }
 
 func (h *Hub) hasShares() bool {
-	share := h.cfg.Blocks.MaxBytes.Percent + h.cfg.Dead.MaxBytes.Percent
+	share := h.cfg.Blocks.MaxBytes.Percent + h.cfg.Dead.MaxBytes.Percent + h.cfg.Commands.MaxBytes.Percent
 	for _, r := range h.cfg.Routes {
 		if !r.packed() {
 			share += r.MaxBytes.Percent

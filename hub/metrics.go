@@ -43,6 +43,7 @@ var rejectReasons = []string{
 	"heartbeat_invalid", "heartbeat_rate", "too_many_devices", "labels_full",
 	wire.CodeWrongHub, wire.CodeProtocol, wire.CodeGap, wire.CodeCorrupt, wire.CodePartial, wire.CodeEarly,
 	wire.CodeReplaced, wire.CodeIdle, wire.CodeUnavailable, wire.CodeStopping, wire.CodeRefused,
+	"command_" + wire.CodeWrongHub, "command_" + wire.CodeProtocol, "command_" + wire.CodeRefused, "command_" + wire.CodeUnavailable, "command_unknown",
 	"unknown_session", "repeated_frame", "malformed", "bad_device", "bad_reply", "overrun",
 }
 
@@ -72,7 +73,12 @@ func newMetrics(cfg Config) *hubMetrics {
 	}
 	m.dead(deadletter.MaxDeliveries)
 	m.dead(deadletter.Terminated)
-	streams := []string{store.Blocks, store.Dead, store.Retry, store.Advisories}
+	m.dead(string(wire.CommandExpired))
+	m.dead(string(wire.CommandFailed))
+	for _, s := range commandStates {
+		m.command(s)
+	}
+	streams := []string{store.Blocks, store.Dead, store.Retry, store.Advisories, store.Commands}
 	for i, r := range cfg.Routes {
 		if r.packed() {
 			continue // no stream, and nothing to be behind with
@@ -120,6 +126,10 @@ func (m *hubMetrics) rejected(reason string) *metrics.Counter {
 
 func (m *hubMetrics) dead(reason string) *metrics.Counter {
 	return m.set.GetOrCreateCounter(fmt.Sprintf("fieldpost_hub_dead_total{reason=%q}", reason))
+}
+
+func (m *hubMetrics) command(to wire.CommandState) *metrics.Counter {
+	return m.set.GetOrCreateCounter(fmt.Sprintf("fieldpost_hub_command_transitions_total{to=%q}", to))
 }
 
 func (m *hubMetrics) webhook(name, result string) *metrics.Counter {

@@ -160,7 +160,7 @@ func (m *monitor) read(ctx context.Context, last sighting) sighting {
 			names = append(names, r.Stream)
 		}
 	}
-	for _, name := range append(names, store.Dead, store.Retry, store.Advisories) {
+	for _, name := range append(names, store.Dead, store.Retry, store.Advisories, store.Commands) {
 		info, err := m.parts.store.Info(ctx, name)
 		if err != nil {
 			s.err = err
@@ -206,6 +206,9 @@ func (m *monitor) reasons(ctx context.Context) (out []string) {
 	}
 	if err := m.parts.dead.Err(); err != nil {
 		out = append(out, "dead letters are held up: "+err.Error())
+	}
+	if err := m.parts.commands.Err(); err != nil {
+		out = append(out, "commands are held up: "+err.Error())
 	}
 	for _, st := range s.streams {
 		if isFull(st) && m.hub.refusesWhenFull(st.Name) {

@@ -136,6 +136,8 @@ func (h *Hub) whenFull(stream string) string {
 	switch stream {
 	case store.Retry:
 		return "`dead retry` is refused until back ends have read retry.<consumer>, it is purged, or dead.max_bytes is raised"
+	case store.Commands:
+		return "new commands are refused until devices have taken some, they expire or are cancelled, or commands.max_bytes is raised"
 	case store.Advisories:
 		return "the oldest go, and their letters with them: raise dead.max_bytes, and see what holds letters up"
 	}

@@ -130,7 +130,7 @@ func TestPackedRoute(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(st.Routes) != 2 || !st.Routes[0].Packed || st.Routes[0].Lag != 0 || st.Routes[1].Packed || len(st.Streams) != 5 || !st.Ready {
+	if len(st.Routes) != 2 || !st.Routes[0].Packed || st.Routes[0].Lag != 0 || st.Routes[1].Packed || len(st.Streams) != 6 || !st.Ready {
 		t.Errorf("status: %+v", st)
 	}
 	_, page := r.get("/metrics")

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fieldpost/fieldpost/hub/commands"
 	"github.com/fieldpost/fieldpost/hub/store"
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
@@ -46,6 +47,7 @@ func (c Config) Validate() error {
 	c.checkStore(&p)
 	c.checkRoutes(&p)
 	c.checkWebhooks(&p)
+	c.checkCommands(&p)
 	c.checkLater(&p)
 	return errors.Join(p...)
 }
@@ -127,6 +129,22 @@ func (c *Config) checkStore(p *problems) {
 func positive(p *problems, key string, d time.Duration) {
 	if d < time.Second {
 		p.add(key, "%s is less than a second", d)
+	}
+}
+
+func (c *Config) checkCommands(p *problems) {
+	m := c.Commands
+	positive(p, "commands.ttl", m.TTL)
+	if m.TTL > commands.MaxTTL {
+		p.add("commands.ttl", "%s is more than the %s that are possible", m.TTL, commands.MaxTTL)
+	}
+	positive(p, "commands.ack_wait", m.AckWait)
+	m.MaxBytes.check(p, "commands.max_bytes")
+	if m.MaxDeliver < 1 || m.MaxDeliver > 1_000_000 {
+		p.add("commands.max_deliver", "%d is not 1 to 1000000", m.MaxDeliver)
+	}
+	if m.MaxPending < 1 || m.MaxPending > 100_000 {
+		p.add("commands.max_pending", "%d is not 1 to 100000", m.MaxPending)
 	}
 }
 
@@ -224,10 +242,6 @@ func checkFilter(f string) error {
 // checkLater refuses what is known and not built yet: a key that is silently
 // ignored is a promise broken.
 func (c *Config) checkLater(p *problems) {
-	def := Config{}.withDefaults()
-	if c.Commands != def.Commands {
-		p.later("commands", "remove the section")
-	}
 	if c.HTTP.TLS != (HTTPTLS{}) {
 		p.later("http.tls", "listen on 127.0.0.1 behind a proxy that speaks TLS")
 	}

@@ -50,6 +50,11 @@ type CommandGroup struct {
 	Labels  map[string]string         `json:"labels"`
 	Subject string                    `json:"subject"`
 	Sent    time.Time                 `json:"sent"`
-	Devices int                       `json:"devices"`
+	Devices int                       `json:"devices"` // that it was sent to
 	States  map[wire.CommandState]int `json:"states"`
+	// Complete says that every device with the labels has been sent to. If the hub
+	// died before, send the same id again: it goes on.
+	Complete bool              `json:"complete"`
+	Missed   int               `json:"missed,omitempty"`  // devices that have max_pending commands already
+	Refused  map[string]string `json:"refused,omitempty"` // the first of them, with the reason
 }

@@ -26,6 +26,8 @@ func RefuseRetry(subject string, h nats.Header) error {
 		return errors.New("it reports a gap: these messages do not exist any more; purge it when it is noted")
 	case stream == store.Blocks:
 		return errors.New("it is a block that cannot be decoded; a retry would not change that. Keep it for a report, or purge it")
+	case stream == store.Commands:
+		return errors.New("it is a command; send it again with `fieldpost-hub send`, under a new id")
 	case reason != MaxDeliveries && reason != Terminated || consumer == "":
 		return fmt.Errorf("no consumer has given it up (reason %.40q): there is nobody to offer it to again", reason)
 	case h.Get(HdrBody) != "":

@@ -19,5 +19,5 @@
 // Reading order, pure: advisory.go (what the server says), letter.go (a message
 // of DEAD), again.go (a message of RETRY). The driver: config.go, collect.go
 // (from advisories to letters), once.go (written exactly once), list.go (what
-// DEAD holds), remove.go (retry and purge).
+// DEAD holds), command.go (commands that nobody has done), remove.go (retry and purge).
 package deadletter

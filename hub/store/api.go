@@ -15,6 +15,8 @@ var (
 	ErrUnknownOutcome = errors.New("store: outcome unknown")
 	// ErrFull means that the stream or the store takes no more; nothing of the batch is stored.
 	ErrFull = errors.New("store: full")
+	// ErrSubjectFull means that the stream holds as many messages of this subject as it may.
+	ErrSubjectFull = errors.New("store: too many messages of one subject")
 	// ErrTooLarge means that a message is larger than the server or the stream takes; nothing of the batch is stored.
 	ErrTooLarge = errors.New("store: message too large")
 	// ErrNotFound means that there is no such message, or nothing more to read.

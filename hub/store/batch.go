@@ -196,7 +196,10 @@ func parseAck(m *nats.Msg) (seq uint64, stream string, err error) {
 	case codeAccountExceeded, codeInsufficient, codeStorageExceeded:
 		return 0, "", fmt.Errorf("%w: %w", ErrFull, detail)
 	case codeStoreFailed: // any reason: only the limits are checked before something is written
-		if strings.HasPrefix(a.Error.Description, "maximum ") {
+		switch {
+		case strings.HasPrefix(a.Error.Description, "maximum messages per subject"):
+			return 0, "", fmt.Errorf("%w: %w", ErrSubjectFull, detail)
+		case strings.HasPrefix(a.Error.Description, "maximum "):
 			return 0, "", fmt.Errorf("%w: stream %s: %w", ErrFull, a.Stream, detail)
 		}
 	case codeTooLarge:

@@ -23,7 +23,7 @@ type Finding struct {
 
 // Check compares the streams with the layout. What the hub cannot work without,
 // and what could remove blocks from the ledger, is put back; a route's stream or
-// DEAD that was deleted is made anew, as the next start would do it. The ledger
+// DEAD or COMMANDS that was deleted is made anew, as the next start would do it. The ledger
 // and the buckets are not: what was in them is in nobody's memory.
 func (s *Store) Check(ctx context.Context, l Layout) (out []Finding, err error) {
 	for _, want := range s.streams(l) {
@@ -65,9 +65,10 @@ func (s *Store) check(ctx context.Context, want jetstream.StreamConfig, again bo
 	put("subjects", slices.Equal(have.Subjects, want.Subjects), func() { fixed.Subjects = want.Subjects })
 	put("atomic publish", have.AllowAtomicPublish == want.AllowAtomicPublish, func() { fixed.AllowAtomicPublish = want.AllowAtomicPublish })
 	put("direct reads", have.AllowDirect == want.AllowDirect, func() { fixed.AllowDirect = want.AllowDirect })
-	if ownState(want.Name) {
+	if ownState(want.Name) || want.Name == Commands {
 		put("max_age", have.MaxAge == want.MaxAge, func() { fixed.MaxAge = want.MaxAge })
-		put("discard", have.Discard == want.Discard, func() { fixed.Discard = want.Discard })
+		put("discard", have.Discard == want.Discard && have.DiscardNewPerSubject == want.DiscardNewPerSubject,
+			func() { fixed.Discard, fixed.DiscardNewPerSubject = want.Discard, want.DiscardNewPerSubject })
 		put("max_messages", have.MaxMsgs <= 0, func() { fixed.MaxMsgs = -1 })
 		put("max_messages_per_subject", have.MaxMsgsPerSubject == want.MaxMsgsPerSubject || have.MaxMsgsPerSubject <= 0 && want.MaxMsgsPerSubject == 0,
 			func() { fixed.MaxMsgsPerSubject = want.MaxMsgsPerSubject })

@@ -28,6 +28,7 @@ const (
 type Reader struct {
 	s      *Store
 	stream string
+	filter string // on subjects; empty: all
 	sub    *nats.Subscription
 	prefix string
 	news   chan struct{} // filled when the stream has taken something
@@ -45,7 +46,12 @@ type Reader struct {
 
 // Reader starts reading at the first message whose sequence is from or higher.
 func (s *Store) Reader(stream string, from uint64) (*Reader, error) {
-	r := &Reader{s: s, stream: stream, next: max(from, 1), prefix: s.read.NewRespInbox() + ".", signal: make(chan struct{}, 1)}
+	return s.FilteredReader(stream, "", from)
+}
+
+// FilteredReader is a Reader of the messages whose subject the filter takes.
+func (s *Store) FilteredReader(stream, filter string, from uint64) (*Reader, error) {
+	r := &Reader{s: s, stream: stream, filter: filter, next: max(from, 1), prefix: s.read.NewRespInbox() + ".", signal: make(chan struct{}, 1)}
 	sub, err := s.read.Subscribe(r.prefix+"*", r.take)
 	if err != nil {
 		return nil, fmt.Errorf("store: reader of %s: %w", stream, err)
@@ -124,7 +130,7 @@ func (r *Reader) fetch() error {
 		return nil
 	}
 	r.req++
-	body, err := json.Marshal(getRequest{Seq: r.next, Batch: readBatch, MaxBytes: readBytes})
+	body, err := json.Marshal(getRequest{Seq: r.next, NextBySubject: r.filter, Batch: readBatch, MaxBytes: readBytes})
 	if err == nil {
 		err = r.s.read.PublishRequest("$JS.API.DIRECT.GET."+r.stream, r.prefix+strconv.FormatUint(r.req, 10), body)
 	}

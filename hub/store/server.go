@@ -35,8 +35,8 @@ type embedded struct {
 // write where only the hub writes: one foreign message there would be taken for
 // a projected one.
 func users(cfg Config, hub, guest string) []*server.NkeyUser {
-	deny := append([]string{"fp.blocks.>", "fp.wake.>", "dead.>", "retry.>", "$JS.EVENT.>",
-		"$KV.fieldpost_devices.>", "$KV.fieldpost_hub.>", "$KV.fieldpost_dead.>"}, cfg.Protect...)
+	deny := append([]string{"fp.blocks.>", "fp.wake.>", "fp.cmd.>", "dead.>", "retry.>", "$JS.EVENT.>",
+		"$KV.fieldpost_devices.>", "$KV.fieldpost_hub.>", "$KV.fieldpost_dead.>", "$KV.fieldpost_commands.>"}, cfg.Protect...)
 	return []*server.NkeyUser{
 		{Nkey: hub},
 		{Nkey: guest, Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: deny}}},
@@ -97,7 +97,7 @@ func startServer(ctx context.Context, cfg Config) (*embedded, error) {
 			MaxBatchInflightPerStream: 1000, // an abandoned batch counts until its timeout
 			MaxBatchInflightTotal:     10_000,
 			MaxBatchTimeout:           10 * time.Second,
-			DefaultMaxConsumers:       -1, // one per device for commands
+			DefaultMaxConsumers:       -1, // back ends may have many
 		},
 	})
 	if err != nil {

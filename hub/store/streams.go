@@ -24,7 +24,7 @@ const (
 // GAP would be taken for gaps (dead.gap.<device>).
 func Reserved(name string) bool {
 	up := strings.ToUpper(name)
-	return up == Blocks || up == Dead || up == Retry || up == Advisories || up == "COMMANDS" || up == "GAP" || strings.HasPrefix(up, "KV_") || strings.HasPrefix(up, "OBJ_")
+	return up == Blocks || up == Dead || up == Retry || up == Advisories || up == Commands || up == "GAP" || strings.HasPrefix(up, "KV_") || strings.HasPrefix(up, "OBJ_")
 }
 
 // Metadata of streams.
@@ -42,6 +42,9 @@ type Layout struct {
 	DeadMaxAge     time.Duration
 	DeadMaxBytes   int64 // of DEAD and of what surrounds it (deadStreams)
 	Routes         []RouteStream
+
+	CommandsMaxBytes   int64 // of COMMANDS and its bucket
+	CommandsMaxPending int   // of one device
 }
 
 // RouteStream holds the messages of one or more routes.
@@ -112,6 +115,7 @@ func (s *Store) streams(l Layout) []jetstream.StreamConfig {
 		},
 	}
 	out = append(out, deadStreams(l)...)
+	out = append(out, commandStreams(l)...)
 	for _, r := range l.Routes {
 		cfg := jetstream.StreamConfig{
 			Name: r.Name, Description: "Fieldpost: messages of devices",
@@ -176,7 +180,7 @@ func (s *Store) ensureOnce(ctx context.Context, want jetstream.StreamConfig) err
 }
 
 func (s *Store) create(ctx context.Context, want jetstream.StreamConfig) error {
-	if want.Name == Blocks {
+	if hasIncarnation(want.Name) {
 		want.Metadata[metaIncarnation] = fmt.Sprintf("%x", random(8))
 	}
 	_, err := s.js.CreateStream(ctx, want)
@@ -210,10 +214,13 @@ func (s *Store) update(ctx context.Context, have *jetstream.StreamInfo, want jet
 	cfg.Compression, cfg.AllowAtomicPublish = want.Compression, want.AllowAtomicPublish
 	cfg.AllowDirect, cfg.AllowRollup, cfg.DenyDelete = want.AllowDirect, want.AllowRollup, want.DenyDelete
 	if want.MaxMsgsPerSubject > 0 {
-		cfg.MaxMsgsPerSubject = want.MaxMsgsPerSubject
+		cfg.MaxMsgsPerSubject, cfg.DiscardNewPerSubject = want.MaxMsgsPerSubject, want.DiscardNewPerSubject
+	}
+	if want.RePublish != nil {
+		cfg.RePublish = want.RePublish
 	}
 	cfg.Metadata = maps.Clone(cfg.Metadata)
-	if want.Name == Blocks && cfg.Metadata[metaIncarnation] == "" { // handed over by an operator
+	if hasIncarnation(want.Name) && cfg.Metadata[metaIncarnation] == "" { // handed over by an operator
 		cfg.Metadata[metaIncarnation] = fmt.Sprintf("%x", random(8))
 	}
 	if reflect.DeepEqual(cfg, have.Config) {
