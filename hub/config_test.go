@@ -105,7 +105,9 @@ func TestValidateNamesTheKey(t *testing.T) {
 		{route(Route{Stream: "B", Match: ">.x", MaxBytes: Size{Bytes: 1 << 20}}), "routes[1].match", ""},
 		{route(Route{Stream: "B", Match: "alarm.*.>", MaxBytes: Size{Bytes: 1 << 20}}), "", ""},
 		{route(Route{Stream: "B", Discard: "none", Compression: "zip", MaxAge: 1, MaxBytes: Size{Bytes: 1 << 20}}), "routes[1].compression routes[1].discard routes[1].max_age", ""},
-		{func(c *Config) { c.Commands = Commands{TTL: time.Hour, AckWait: time.Minute, MaxDeliver: 3, MaxPending: 5} }, "", ""},
+		{func(c *Config) {
+			c.Commands = Commands{TTL: time.Hour, AckWait: time.Minute, MaxDeliver: 3, MaxPending: 5}
+		}, "", ""},
 		{func(c *Config) {
 			c.Commands = Commands{TTL: 1000 * time.Hour, AckWait: 1, MaxDeliver: -1, MaxPending: -1, MaxBytes: Size{Percent: 101}}
 		}, "commands.ack_wait commands.max_bytes commands.max_deliver commands.max_pending commands.ttl nats.max_store", "720h"},

@@ -121,7 +121,7 @@ func (c *Client) open(ctx context.Context, path string, query url.Values) (io.Re
 	return c.do(c.http, req)
 }
 
-// do returns the body of a 200 or 204, else the problem.
+// do returns the body of a success, else the problem.
 func (c *Client) do(with *http.Client, req *http.Request) (io.ReadCloser, error) {
 	ctx := req.Context()
 	resp, err := with.Do(req)
@@ -132,7 +132,8 @@ func (c *Client) do(with *http.Client, req *http.Request) (io.ReadCloser, error)
 		}
 		return nil, fmt.Errorf("hub at %s does not answer: %w", c.base, err)
 	}
-	if resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusNoContent {
+	switch resp.StatusCode {
+	case http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent:
 		return resp.Body, nil
 	}
 	defer resp.Body.Close()

@@ -51,7 +51,7 @@ type Config struct {
 	Creds string   // credentials file; may be empty
 	CA    string   // PEM file with the authorities to trust; empty: the system's
 	Name  string   // of this program, as the server shows it; empty: "fieldpost back end"
-	HTTP  string   // of the hub's HTTP API, for Devices; empty: 127.0.0.1:8420
+	HTTP  string   // of the hub's HTTP API, for Devices and Send; empty: 127.0.0.1:8420
 	Log   *slog.Logger
 }
 

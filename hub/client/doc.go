@@ -26,5 +26,6 @@
 // Reading order: client.go (connect, close), group.go (the durable consumer),
 // pull.go (fetch and hand out), settle.go (acks and naks), message.go and
 // parts.go (what a message is), consume.go (messages, and retries of dead
-// letters); block.go, lost.go and batch.go (packed blocks); replay.go; devices.go.
+// letters); block.go, lost.go and batch.go (packed blocks); replay.go; devices.go and
+// command.go, over HTTP.
 package client
