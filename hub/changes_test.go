@@ -170,7 +170,7 @@ func TestChangesThatAreRefused(t *testing.T) {
 func TestRemovedRouteAndBackfill(t *testing.T) {
 	cfg := filled(t)
 	cfg.Routes = []Route{{Match: "nothing.>", Unpack: noUnpack, MaxAge: time.Hour}, small("sensors.*", "NEW"), small("other.>", "OTHER")}
-	cfg.Routes[1].MaxBytes = Size{Bytes: 140 << 20} // has room only if those give up theirs
+	cfg.Routes[1].MaxBytes = Size{Bytes: 128 << 20} // has room only if those give up theirs
 	r := start(t, cfg)
 	c := r.admin()
 	orphans := func() (out []string) {

@@ -341,11 +341,11 @@ func TestHostileDevices(t *testing.T) {
 			if strings.Contains(subject, "*") {
 				continue
 			}
-			reply := "_INBOX_other.s1"
+			m := &nats.Msg{Subject: subject, Reply: "_INBOX_other.s1", Data: []byte(data)}
 			if subject == "fp.up.evil" {
-				reply = "" // a heartbeat
+				m.Reply = "" // a heartbeat
 			}
-			if err := nc.PublishRequest(subject, reply, []byte(data)); err != nil {
+			if err := nc.PublishMsg(m); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -164,7 +164,7 @@ func TestOnlyPackedRoutes(t *testing.T) {
 	}
 	eventually(t, "the ledger has it", func() bool {
 		st, err := r.admin().Status(t.Context())
-		return err == nil && st.Ledger.Seq == 1 && len(st.Streams) == 4
+		return err == nil && st.Ledger.Seq == 1 && len(st.Streams) == 5
 	})
 }
 

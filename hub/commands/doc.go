@@ -17,6 +17,8 @@
 // and only the device can say that it expired or was cancelled, unless it shows by
 // what it asks for that it does not have it.
 //
+// The protocol is in sync/wire/PROTOCOL.md.
+//
 // Reading order, pure: record.go (what is known of a command), message.go (a
 // command in COMMANDS). Then config.go, bucket.go (records, compared and swapped),
 // send.go, group.go, serve.go (a device asks), report.go (and reports), offer.go

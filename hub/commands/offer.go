@@ -48,6 +48,16 @@ type offering struct {
 	heard bool
 }
 
+// saysAll reports whether the request had room for everything that the device has
+// to report.
+func saysAll(req *wire.CommandRequest) bool {
+	results := 0
+	for _, p := range req.Reports {
+		results += len(p.Result)
+	}
+	return len(req.Reports) < wire.MaxCommandReports && results < wire.MaxCommandMessage/4
+}
+
 // choose reads the device's next commands and settles those that are over.
 func (c *Commands) choose(ctx context.Context, device string, req *wire.CommandRequest) (*offering, error) {
 	info, err := c.stream(ctx, false)
@@ -59,7 +69,7 @@ func (c *Commands) choose(ctx context.Context, device string, req *wire.CommandR
 	}
 	o := &offering{stream: info.Incarnation, room: req.Room, space: min(wire.MaxCommandMessage, c.cfg.Store.MaxPayload()) - replyRoom}
 	if req.Stream == info.Incarnation && req.After <= info.Last { // else the stream is another, or an older one was restored
-		o.next, o.heard = req.After, len(req.Reports) < wire.MaxCommandReports
+		o.next, o.heard = req.After, saysAll(req)
 	}
 	for range maxLooked {
 		m, err := c.cfg.Store.Next(ctx, store.Commands, wire.CommandSubject(device), o.next+1)
