@@ -18,11 +18,10 @@ import (
 
 // commander is a device that asks for commands by hand.
 type commander struct {
-	t     *testing.T
-	nc    *nats.Conn
-	name  string
-	hubID string
-	req   wire.CommandRequest
+	t    *testing.T
+	nc   *nats.Conn
+	name string
+	req  wire.CommandRequest
 }
 
 func newCommander(r *running, name string) *commander {

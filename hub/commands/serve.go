@@ -34,7 +34,8 @@ type asking struct {
 // Run answers devices and lets commands expire until ctx ends; it returns nil then.
 func (c *Commands) Run(ctx context.Context) error {
 	var work sync.WaitGroup
-	defer work.Wait()
+	var mu sync.Mutex
+	stopped := false // guarded by mu: nothing is added to work any more
 	places := make(chan struct{}, workers)
 	sub, err := c.cfg.Conn.QueueSubscribe("fp.up.*", requestQueue, func(m *nats.Msg) {
 		if m.Reply == "" {
@@ -43,6 +44,11 @@ func (c *Commands) Run(ctx context.Context) error {
 		select {
 		case places <- struct{}{}:
 		case <-ctx.Done():
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if stopped { // the device asks again
 			return
 		}
 		work.Go(func() {
@@ -57,12 +63,13 @@ func (c *Commands) Run(ctx context.Context) error {
 		return fmt.Errorf("commands: requests: %w", err)
 	}
 	c.sweepLoop(ctx)
-	if err := sub.Drain(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-		c.cfg.Log.Warn("requests for commands are not ended", "err", err)
+	if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+		c.cfg.Log.Warn("requests for commands still come", "err", err)
 	}
-	for deadline := time.Now().Add(5 * time.Second); sub.IsValid() && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond) // its last callback has begun no work after that
-	}
+	mu.Lock()
+	stopped = true
+	mu.Unlock()
+	work.Wait()
 	return nil
 }
 
