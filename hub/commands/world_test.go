@@ -22,7 +22,7 @@ var errDied = errors.New("the instance dies here")
 
 // world is a real JetStream with instances of a hub.
 type world struct {
-	t  *testing.T
+	t  testing.TB
 	s  *store.Store
 	nc *nats.Conn // of devices
 
@@ -37,7 +37,7 @@ type world struct {
 
 const maxPending = 100
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{t: t, counts: map[wire.CommandState]int{}}
 	dir, err := os.MkdirTemp("", "fieldpost-commands") // not TempDir: the server may still write after a shutdown
