@@ -19,8 +19,8 @@ const (
 	requestQueue = "fieldpost-commands" // of the instances
 	workers      = 32                   // requests that are worked on at the same time
 	requestFor   = 15 * time.Second     // after which one is given up
-	requestBurst = 64                   // of one device at once
-	requestRate  = 4.0                  // of one device, a second
+	requestBurst = 100                  // of one device at once
+	requestRate  = 20.0                 // of one device, a second
 	maxAsking    = 10_000               // devices of which is known how much they asked
 )
 
