@@ -66,9 +66,10 @@ type Route struct {
 
 // DeviceNumbers counts the registry.
 type DeviceNumbers struct {
-	Online  int  `json:"online"`
-	Total   int  `json:"total"`
-	Loading bool `json:"loading,omitempty"` // the list is still being read: there are more
+	Online  int    `json:"online"`
+	Total   int    `json:"total"`
+	Backlog uint64 `json:"backlog"`           // messages that they hold, as they last said
+	Loading bool   `json:"loading,omitempty"` // the list is still being read: there are more
 }
 
 // Ledger is the newest position of BLOCKS.
@@ -121,7 +122,8 @@ type Clones struct {
 	Last    time.Time `json:"last"`
 }
 
-// Devices is GET /v1/devices: one page, sorted by device.
+// Devices is GET /v1/devices?filter=&sort=&after=&limit=: one page, sorted by device
+// unless sort is backlog (most first), oldest or seen (longest ago first).
 type Devices struct {
 	Devices []Device `json:"devices"`
 	Next    string   `json:"next,omitempty"` // value of after for the next page

@@ -88,6 +88,13 @@ func BenchmarkRegistry1M(b *testing.B) {
 		b.ReportMetric((cpu(b)-spent)*1000/rounds, "cpu-ms/"+p.name)
 	}
 	spent = cpu(b)
+	for range 20 {
+		if page, err := r.Ranked(ByBacklog, benchName(n/2), "", 100); err != nil || len(page.Devices) == 0 {
+			b.Fatal(page.Total, err)
+		}
+	}
+	b.ReportMetric((cpu(b)-spent)*1000/20, "cpu-ms/backlog")
+	spent = cpu(b)
 	for range 100 {
 		r.sweep()
 		r.due(false)

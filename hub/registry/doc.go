@@ -15,5 +15,5 @@
 // Reading order: token.go (how a copy is recognised), heartbeat.go (what a
 // device may say), registry.go (what is known), shelf.go, pack.go and rest.go
 // (how it is held), sweep.go (who left), bucket.go (what is kept), query.go
-// (what is shown).
+// and rank.go (what is shown).
 package registry

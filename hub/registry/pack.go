@@ -156,6 +156,35 @@ func unpack(packed string, labels unique.Handle[string]) (rec record, rev uint64
 	return rec, rev, flags&packLeft != 0
 }
 
+// peek reads of a packed device what it is ranked by.
+func peek(packed string) (v vitals) {
+	u := unpacker(packed)
+	u.uvarint() // revision
+	u.byte()
+	for k := range 6 { // times
+		ms := u.varint()
+		if k == 1 && ms > 0 { // seen, see appendTime
+			v.seen = ms - 1
+		}
+	}
+	for range 6 {
+		u.string()
+	}
+	for range 4 { // every, disk, quarantine
+		u.uvarint()
+	}
+	n, _ := u.len()
+	for range n {
+		if u.byte() == 0 {
+			u.string() // an unknown lane's name
+		}
+		messages := u.uvarint()
+		u.varint()
+		v.add(messages, u.varint())
+	}
+	return v
+}
+
 // hasLabel asks packed labels.
 func hasLabel(labels, key, value string) bool {
 	for l := unpacker(labels); len(l) > 0; {

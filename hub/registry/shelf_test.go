@@ -114,6 +114,9 @@ func TestPackedDeviceIsTheSame(t *testing.T) {
 			if !reflect.DeepEqual(rec, want) || rev != 1<<40 || packedRev(packed) != rev || l != left {
 				t.Errorf("%s:\n%+v\nbecame\n%+v (rev %d, left %v)", name, want, rec, rev, l)
 			}
+			if awake := (&slot{entry: &entry{rec: want}}); peek(packed) != awake.vitals() {
+				t.Errorf("%s: peek %+v, unpacked %+v", name, peek(packed), awake.vitals())
+			}
 			for k, v := range want.Labels {
 				if !hasLabel(labels.Value(), k, v) || hasLabel(labels.Value(), k, v+"x") || hasLabel(labels.Value(), k+"x", v) {
 					t.Errorf("%s: label %s", name, k)
