@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fieldpost/fieldpost/hub/admin"
+	"github.com/fieldpost/fieldpost/hub/dashboard"
 	"github.com/fieldpost/fieldpost/hub/registry"
 )
 
@@ -75,6 +76,10 @@ func (h *Hub) routes() http.Handler {
 	mux.HandleFunc("GET /v1/messages", h.messages)
 	h.deadRoutes(mux)
 	h.commandRoutes(mux)
+	page := dashboard.New()
+	for _, pattern := range page.Patterns() {
+		mux.Handle(pattern, page)
+	}
 	for path, or := range map[string]string{"/v1/ack": "", "/v1/import": ", or `fieldpost-hub import FILE`"} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Allow", "POST")
@@ -181,7 +186,7 @@ func (h *Hub) status(w http.ResponseWriter, r *http.Request) {
 	out := admin.Status{
 		HubID: p.hubID, Version: h.cfg.Version, Instance: h.instance, Started: h.started,
 		Ready: len(reasons) == 0, Reasons: append([]string{}, reasons...), NATS: p.store.ClientURL(),
-		Streams: seen.streams, Devices: admin.DeviceNumbers{Online: n.Online, Total: n.Online + n.Offline, Loading: n.Loading},
+		Streams: seen.streams, Devices: admin.DeviceNumbers{Online: n.Online, Total: n.Online + n.Offline, Backlog: n.Backlog, Loading: n.Loading},
 		Ledger: admin.Ledger{Seq: seen.ledger}, Notes: p.notes(),
 	}
 	for i, route := range h.cfg.Routes {
@@ -210,6 +215,15 @@ func (h *Hub) devices(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		limit = n
+	}
+	if order := q.Get("sort"); order != "" && order != "name" {
+		page, err := p.registry.Ranked(order, q.Get("after"), q.Get("filter"), limit)
+		if err != nil {
+			problem(w, http.StatusBadRequest, "bad_sort", err.Error())
+			return
+		}
+		writeJSON(w, page)
+		return
 	}
 	writeJSON(w, p.registry.Devices(q.Get("after"), q.Get("filter"), limit))
 }
