@@ -7,7 +7,9 @@ import {short} from './format.js';
 export function chart(box, {label, series}, signal) {
   box.setAttribute('role', 'img');
   box.setAttribute('aria-label', label);
-  let plot, data = [[], ...series.map(() => [])];
+  // One moment alone gives an axis without times.
+  const pad = (t, columns) => (t.length > 1 ? [t, ...columns] : [[(t[0] ?? Date.now() / 1000) - 60, t[0] ?? Date.now() / 1000], ...columns.map(c => [null, c[0] ?? null])]);
+  let plot, data = pad([], series.map(() => []));
   const height = 180;
   const make = () => {
     plot?.destroy();
@@ -42,7 +44,7 @@ export function chart(box, {label, series}, signal) {
   signal.addEventListener('abort', () => { size.disconnect(); plot.destroy(); }, {once: true});
   return {
     draw(t, ...columns) {
-      data = [t, ...columns];
+      data = pad(t, columns);
       plot.setData(data);
       const now = columns.map((c, i) => `${series[i].name} ${c.at(-1) === null || c.length === 0 ? 'unknown' : short(c.at(-1))}`);
       box.setAttribute('aria-label', `${label}: now ${now.join(', ')}`);

@@ -43,7 +43,7 @@ function fill(part, d) {
   if (d.quarantine) wrong.push(`${number(d.quarantine)} damaged segments are in quarantine; on the device: fieldpost-agent spool quarantine`);
   part('trouble').hidden = wrong.length === 0;
   say(part('trouble'), wrong.join(' · '));
-  table(part('lanes'), Object.entries(d.backlog ?? {}).map(([lane, b]) => ({key: lane, cells: [
+  table(part('lanes'), Object.entries(d.backlog ?? {}).sort(([a], [b]) => lanes.indexOf(a) - lanes.indexOf(b)).map(([lane, b]) => ({key: lane, cells: [
     {text: lane, head: true}, {text: number(b.messages), class: 'n'}, {text: bytes(b.bytes), class: 'n'},
     {text: b.messages && b.oldest ? `${span(Date.now() - b.oldest)}, since ${clock(new Date(b.oldest))}` : '–', class: 'time'},
   ]})), 'nothing is known yet');
