@@ -1,14 +1,25 @@
 package testenv
 
 import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+
+	"github.com/fieldpost/fieldpost/hub/admin"
+	"github.com/fieldpost/fieldpost/hub/dashboard"
 )
 
 const mainText = "document.getElementById('main').innerText"
+
+const background = "getComputedStyle(document.body).backgroundColor"
 
 // The pages show a fleet as it is, and what devices say only as text.
 func TestDashboard(t *testing.T) {
@@ -58,9 +69,77 @@ func TestDashboard(t *testing.T) {
 	page("/")
 	b.shows(mainText, "2 of 2")
 	b.shot("narrow")
+	light, err := b.text(background)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.do(chromedp.EmulateViewport(1280, 900), chromedp.Func(func(ctx context.Context, _ *chromedp.Target) error {
+		_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}})
+		return err
+	}))
+	if dark, err := b.text(background); err != nil || dark == light {
+		t.Errorf("background %s in light, %s in dark, %v", light, dark, err)
+	}
+	page("/devices/press-7")
+	b.shows(mainText, evil)
+	b.shot("dark")
 	for _, c := range b.complaints() {
 		if !strings.Contains(c, "/commands") { // a hub without them answers 404, and the browser notes that
 			t.Errorf("console: %s", c)
 		}
+	}
+}
+
+// What the form says is sent, and what the hub knows of it is shown. The hub is a
+// stand-in that knows one device.
+func TestDashboardSendsCommands(t *testing.T) {
+	short(t)
+	b := browser(t)
+	var mu sync.Mutex
+	sent := []admin.Command{}
+	answer := func(w http.ResponseWriter, status int, v any) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		json.NewEncoder(w).Encode(v)
+	}
+	mux := http.NewServeMux()
+	page := dashboard.New()
+	for _, p := range page.Patterns() {
+		mux.Handle(p, page)
+	}
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, 200, admin.Status{Ready: true, Reasons: []string{}, Streams: []admin.Stream{}, Routes: []admin.Route{}})
+	})
+	mux.HandleFunc("GET /v1/devices/{device}", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, 200, admin.Device{Device: r.PathValue("device"), Online: true, Since: time.Now()})
+	})
+	mux.HandleFunc("GET /v1/devices/{device}/commands", func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		answer(w, 200, admin.Commands{Commands: sent})
+	})
+	mux.HandleFunc("POST /v1/devices/{device}/commands", func(w http.ResponseWriter, r *http.Request) {
+		var in admin.NewCommand
+		if err := json.NewDecoder(r.Body).Decode(&in); err != nil || string(in.JSON) != `{"open":true}` || in.TTL != "1h" || r.Header.Get("Content-Type") != "application/json" {
+			answer(w, 400, admin.Problem{Detail: "not what the test typed", Code: "bad_request"})
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		sent = append(sent, admin.Command{ID: "c1", Device: r.PathValue("device"), Subject: in.Subject, State: "acked", Sent: time.Now(), Settled: time.Now(), Result: []byte("<b>done</b>")})
+		answer(w, 201, sent[0])
+	})
+	srv := httptest.NewServer(mux)
+	defer srv.Close()
+	b.do(chromedp.Navigate(srv.URL + "/#/devices/press-7"))
+	b.shows(mainText, "none was sent")
+	b.do(chromedp.SendKeys(`[name=subject]`, "valve.set"), chromedp.SendKeys(`[name=payload]`, `{"open":true}`), chromedp.SendKeys(`[name=ttl]`, "1h"),
+		chromedp.Click(`[name=json]`), chromedp.Click(`[data-is=send] button`))
+	b.shows(mainText, "Sent as c1")
+	b.shows(`document.querySelector('[data-is=commands]').innerText`, "valve.set")
+	b.shows(`document.querySelector('[data-is=commands]').innerText`, "<b>done</b>")
+	b.shot("commands")
+	if c := b.complaints(); len(c) > 0 {
+		t.Errorf("console: %q", c)
 	}
 }
