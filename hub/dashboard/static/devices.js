@@ -22,7 +22,7 @@ function mount({main, query: params, signal, announce}) {
   const again = poll(async () => {
     const asked = {filter, sort: sort === 'name' ? '' : sort, after: afters.at(-1), limit: pageOf};
     const answer = await ask('/v1/devices' + query(asked), {signal});
-    if (asked.filter === filter && asked.after === afters.at(-1)) fill(answer);
+    if (asked.filter === filter && asked.sort === (sort === 'name' ? '' : sort) && asked.after === afters.at(-1)) fill(answer);
   }, () => (cheap() ? 2000 : 10000), signal);
 
   function fill(answer) {
