@@ -143,3 +143,51 @@ func TestDashboardSendsCommands(t *testing.T) {
 		t.Errorf("console: %q", c)
 	}
 }
+
+// Letters are purged only when somebody says so a second time. The hub is a stand-in.
+func TestDashboardPurgesDeadLetters(t *testing.T) {
+	short(t)
+	b := browser(t)
+	var mu sync.Mutex
+	purged := ""
+	letters := []admin.Letter{{Seq: 17, Stream: "EDGE", Subject: "edge.press-7.a", Reason: "terminated", Consumer: "billing"}}
+	mux := http.NewServeMux()
+	page := dashboard.New()
+	for _, p := range page.Patterns() {
+		mux.Handle(p, page)
+	}
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
+		json.NewEncoder(w).Encode(admin.Status{Ready: true, Reasons: []string{}, Streams: []admin.Stream{}, Routes: []admin.Route{}})
+	})
+	mux.HandleFunc("GET /v1/dead", func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		json.NewEncoder(w).Encode(admin.Letters{Letters: letters})
+	})
+	mux.HandleFunc("POST /v1/dead/purge", func(w http.ResponseWriter, r *http.Request) {
+		var c admin.DeadChoice
+		err := json.NewDecoder(r.Body).Decode(&c)
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil && len(c.Seqs) == 1 && c.Seqs[0] == 17 {
+			purged, letters = "yes", []admin.Letter{}
+		}
+		json.NewEncoder(w).Encode(admin.DeadDone{Purged: 1})
+	})
+	srv := httptest.NewServer(mux)
+	defer srv.Close()
+	b.do(chromedp.Navigate(srv.URL + "/#/dead"))
+	b.shows(mainText, "edge.press-7.a")
+	b.do(chromedp.Click(`input[data-seq="17"]`), chromedp.Click(`[data-is=purge]`), chromedp.Click(`[data-is=confirm-no]`))
+	mu.Lock()
+	if purged != "" {
+		t.Error("purged although somebody said no")
+	}
+	mu.Unlock()
+	b.do(chromedp.Click(`[data-is=purge]`), chromedp.Click(`[data-is=confirm-yes]`))
+	b.shows(mainText, "1 purged")
+	b.shows(mainText, "there are no dead letters")
+	if c := b.complaints(); len(c) > 0 {
+		t.Errorf("console: %q", c)
+	}
+}
