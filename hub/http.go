@@ -70,6 +70,7 @@ func (h *Hub) routes() http.Handler {
 	mux.HandleFunc("GET /v1/devices", h.devices)
 	mux.HandleFunc("GET /v1/devices/{device}", h.device)
 	mux.HandleFunc("DELETE /v1/devices/{device}", h.forgetDevice)
+	mux.HandleFunc("GET /v1/devices/{device}/trace", h.trace)
 	mux.HandleFunc("GET /v1/routes", h.listRoutes)
 	mux.HandleFunc("POST /v1/routes/{stream}/backfill", h.backfill)
 	mux.HandleFunc("GET /v1/tail", h.tail)

@@ -37,6 +37,7 @@ type Hub struct {
 	imports  chan struct{} // a place for each file that is imported
 	deads    chan struct{} // a place for each request that goes through DEAD
 	waits    chan struct{} // a place for each request that waits for a command
+	traces   chan struct{} // a place for each message that is traced
 
 	probeEvery time.Duration
 
@@ -66,7 +67,7 @@ func New(cfg Config) (*Hub, error) {
 	h := &Hub{
 		cfg: cfg, instance: newInstance(), started: cfg.Now().UTC(), metrics: newMetrics(cfg),
 		tails: make(chan struct{}, maxTails), groups: maxGroups, imports: make(chan struct{}, maxImports),
-		deads: make(chan struct{}, maxDeads), waits: make(chan struct{}, maxWaits), ready: make(chan struct{}),
+		deads: make(chan struct{}, maxDeads), waits: make(chan struct{}, maxWaits), traces: make(chan struct{}, maxTraces), ready: make(chan struct{}),
 		probeEvery: probeEvery,
 	}
 	h.workers, h.listen = newWorkers(h), cfg.NATS.Listen

@@ -4,7 +4,8 @@
 // Every call takes a context and returns either the answer or an error that
 // says what to do; *Problem is what the hub itself refused.
 //
-// Reading order: types.go, client.go, routes.go, tail.go, import.go, dead.go, command.go, command_client.go.
+// Reading order: types.go, client.go, routes.go, tail.go, import.go, dead.go,
+// command.go, command_client.go, trace.go.
 package admin
 
 import (

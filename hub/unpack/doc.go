@@ -28,5 +28,6 @@
 // (back-fills), worker.go (one route's life), lost.go (what was removed too
 // early), locate.go (where the stream stands), feed.go (read and decode),
 // piece.go (blocks of several messages), pump.go and slot.go (batches in flight),
-// dead.go, gaps.go, unrouted.go, retain.go and mark.go.
+// dead.go, gaps.go, unrouted.go, retain.go and mark.go; received.go (what became of
+// one message).
 package unpack

@@ -63,11 +63,11 @@ func (w *worker) foreign(n uint64) {
 
 // place returns the position after m, if m is what the ledger projects there.
 func (w *worker) place(ctx context.Context, m store.Stored, c course) (pos Position, ok bool, err error) {
-	seq, index, ok := parseBlockHeader(m.Header.Get(HdrBlock))
+	seq, index, ok := ParseBlock(m.Header.Get(HdrBlock))
 	if !ok {
 		return Position{}, false, nil
 	}
-	raw, err := w.block(ctx, seq)
+	raw, err := w.u.block(ctx, seq)
 	if errors.Is(err, store.ErrNotFound) {
 		return Position{}, false, nil
 	}
@@ -99,10 +99,10 @@ func (w *worker) place(ctx context.Context, m store.Stored, c course) (pos Posit
 }
 
 // block reads the block that begins at a sequence of the ledger.
-func (w *worker) block(ctx context.Context, seq uint64) (store.Stored, error) {
+func (u *Unpacker) block(ctx context.Context, seq uint64) (store.Stored, error) {
 	var parts pieces
 	for {
-		m, err := w.u.cfg.Store.Get(ctx, w.u.ledger, seq)
+		m, err := u.cfg.Store.Get(ctx, u.ledger, seq)
 		if err != nil {
 			return store.Stored{}, err
 		}
@@ -120,8 +120,8 @@ func (w *worker) block(ctx context.Context, seq uint64) (store.Stored, error) {
 	}
 }
 
-// parseBlockHeader reads "<ledger sequence>/<index>".
-func parseBlockHeader(v string) (seq uint64, index int, ok bool) {
+// ParseBlock reads a HdrBlock of a route's stream, "<ledger sequence>/<index>".
+func ParseBlock(v string) (seq uint64, index int, ok bool) {
 	a, b, _ := strings.Cut(v, "/")
 	seq, err1 := strconv.ParseUint(a, 10, 64)
 	index, err2 := strconv.Atoi(b)

@@ -153,6 +153,7 @@ type Status struct {
 	Intruded uint64     // messages that others have published into it, as far as this instance found out
 	Asked    *Walk      // back-fill that will begin
 	Walk     *Walk      // under way; At is in it
+	Then     Position   // where it goes on after Walk
 	Walks    []Walk     // done
 	Lost     Lost       // removed from the ledger before the stream had it
 }
@@ -178,7 +179,7 @@ func (w *worker) status() Status {
 	defer w.mu.Unlock()
 	return Status{
 		Stream: w.stream, At: w.at.Checkpoint, Err: err, End: w.end, Done: w.done, Intruded: w.intruded,
-		Asked: w.at.Asked, Walk: w.at.Walk, Walks: w.at.Done,
+		Asked: w.at.Asked, Walk: w.at.Walk, Then: w.at.Then, Walks: w.at.Done,
 		Lost: w.gone,
 	}
 }
