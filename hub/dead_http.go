@@ -16,10 +16,10 @@ func (h *Hub) deadRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/dead", h.listDead)
 	mux.HandleFunc("GET /v1/dead/{seq}", h.showDead)
 	mux.HandleFunc("POST /v1/dead/retry", func(w http.ResponseWriter, r *http.Request) {
-		h.changeDead(w, r, "retried", func(p *parts) deadWork { return p.retryDead })
+		h.changeDead(w, r, "dead_retry", "retried", func(p *parts) deadWork { return p.retryDead })
 	})
 	mux.HandleFunc("POST /v1/dead/purge", func(w http.ResponseWriter, r *http.Request) {
-		h.changeDead(w, r, "purged", func(p *parts) deadWork { return p.purgeDead })
+		h.changeDead(w, r, "dead_purge", "purged", func(p *parts) deadWork { return p.purgeDead })
 	})
 }
 
@@ -105,13 +105,17 @@ func (h *Hub) showDead(w http.ResponseWriter, r *http.Request) {
 }
 
 // changeDead is POST /v1/dead/retry and /v1/dead/purge.
-func (h *Hub) changeDead(w http.ResponseWriter, r *http.Request, what string, work func(*parts) deadWork) {
+func (h *Hub) changeDead(w http.ResponseWriter, r *http.Request, action, what string, work func(*parts) deadWork) {
 	p, free := h.deadPlace(w)
 	if p == nil {
 		return
 	}
 	defer free()
 	c, ok := deadChoice(w, r)
+	if !ok {
+		return
+	}
+	done, ok := p.audited(w, r, action, chosen(c))
 	if !ok {
 		return
 	}
@@ -127,6 +131,7 @@ func (h *Hub) changeDead(w http.ResponseWriter, r *http.Request, what string, wo
 		out, err = work(p)(r.Context(), c.Seqs)
 	}
 	n := out.Retried + out.Purged
+	done(fmt.Sprintf("%s: %d letters were %s", outcome(err), n, what))
 	if n > 0 {
 		h.cfg.Log.Info("letters were "+what, "letters", n, "filter", c.Filter, "consumer", c.Consumer, "reason", c.Reason)
 	}
@@ -141,6 +146,14 @@ func (h *Hub) changeDead(w http.ResponseWriter, r *http.Request, what string, wo
 	default:
 		writeJSON(w, out)
 	}
+}
+
+// chosen is a choice of letters for the audit.
+func chosen(c admin.DeadChoice) string {
+	if !c.All {
+		return fmt.Sprintf("letters %v", c.Seqs)
+	}
+	return fmt.Sprintf("all letters with filter=%q consumer=%q reason=%q after=%d up_to=%d", c.Filter, c.Consumer, c.Reason, c.After, c.UpTo)
 }
 
 // deadChoice reads the body.

@@ -81,6 +81,7 @@ func (h *Hub) routes() http.Handler {
 	for _, pattern := range page.Patterns() {
 		mux.Handle(pattern, page)
 	}
+	mux.HandleFunc("GET /v1/audit", h.listAudit)
 	for path, or := range map[string]string{"/v1/ack": "", "/v1/import": ", or `fieldpost-hub import FILE`"} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Allow", "POST")
@@ -93,7 +94,7 @@ func (h *Hub) routes() http.Handler {
 			problem(w, http.StatusMethodNotAllowed, "method_not_allowed", r.Method+" is not offered here; use GET")
 			return
 		}
-		problem(w, http.StatusNotFound, "not_found", "no such page; there are /healthz, /readyz, /metrics, /v1/status, /v1/devices, /v1/routes, /v1/dead, /v1/commands, /v1/tail, /v1/messages, /v1/ack and /v1/import")
+		problem(w, http.StatusNotFound, "not_found", "no such page; there are /healthz, /readyz, /metrics, /v1/status, /v1/devices, /v1/routes, /v1/dead, /v1/commands, /v1/audit, /v1/tail, /v1/messages, /v1/ack and /v1/import")
 	})
 	all := http.NewServeMux()
 	all.HandleFunc("POST /v1/import", h.importFile) // the only body without a limit
@@ -257,7 +258,13 @@ func (h *Hub) forgetDevice(w http.ResponseWriter, r *http.Request) {
 	if !own(w, r) {
 		return
 	}
-	switch err := p.registry.Forget(r.Context(), name); {
+	done, ok := p.audited(w, r, "device_forget", name)
+	if !ok {
+		return
+	}
+	err := p.registry.Forget(r.Context(), name)
+	done(outcome(err))
+	switch {
 	case errors.Is(err, registry.ErrUnknown):
 		problem(w, http.StatusNotFound, "not_found", fmt.Sprintf("device %q has never been heard of", name))
 	case errors.Is(err, registry.ErrLoading):

@@ -43,10 +43,15 @@ func (h *Hub) importFile(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusTooManyRequests, "quota", fmt.Sprintf("%d files are imported already; wait for one of them", cap(h.imports)))
 		return
 	}
+	done, ok := p.audited(w, r, "import", fmt.Sprintf("a file, force=%t", force))
+	if !ok {
+		return
+	}
 	rc := http.NewResponseController(w)
 	rc.SetWriteDeadline(time.Time{}) // the answer comes when all is stored
 	out, err := p.importFile(r, &patientBody{r.Body, rc}, force)
 	rc.SetWriteDeadline(time.Now().Add(answerTimeout))
+	done(fmt.Sprintf("%s: device %s, %d messages stored, %d were there", outcome(err), out.Device, out.Stored.Messages, out.Already.Messages))
 	if err != nil {
 		h.cfg.Log.Warn("a file was not imported to its end", "device", out.Device, "error", err, "stored", out.Stored.Messages)
 		importProblem(w, out, err)

@@ -93,11 +93,17 @@ func (h *Hub) backfill(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusBadRequest, "bad_request", err.Error())
 		return
 	}
+	done, ok := p.audited(w, r, "route_backfill", stream)
+	if !ok {
+		return
+	}
 	walk, first, err := p.unpack.Backfill(r.Context(), stream, since)
 	if err != nil {
+		done(outcome(err))
 		backfillProblem(w, stream, err)
 		return
 	}
+	done(fmt.Sprintf("done: blocks %d to %d", walk.First, walk.End-1))
 	h.cfg.Log.Info("a back-fill is asked for", "stream", stream, "first_block", walk.First, "last_block", walk.End-1)
 	out := admin.Backfilling{Stream: stream, Range: blocks(walk), LedgerFirst: first}
 	if since.Seq > 0 && since.Seq < first || since.Seq == 0 && since.Time.IsZero() && first > 1 {

@@ -5,7 +5,7 @@
 // says what to do; *Problem is what the hub itself refused.
 //
 // Reading order: types.go, client.go, routes.go, tail.go, import.go, dead.go,
-// command.go, command_client.go, trace.go.
+// command.go, command_client.go, trace.go, audit.go.
 package admin
 
 import (

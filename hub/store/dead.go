@@ -19,6 +19,8 @@ const (
 	// between loses the rest (283 of 300 here). Without that they are in the file
 	// within 10 ms, and their letters, which are synced, follow at once.
 	Advisories = "ADVISORIES"
+	// Audit is who changed what by hand. It only grows, until the oldest goes.
+	Audit      = "AUDIT"
 	DeadBucket = "fieldpost_dead" // which of them were put into DEAD, and which letters into RETRY
 	DeadIndex  = "KV_" + DeadBucket
 )
@@ -28,9 +30,11 @@ const (
 	retryShare      = 20 // percent
 	advisoriesShare = 10
 	indexShare      = 10
+	auditShare      = 2
 
 	advisoriesMost = 64 << 20  // bytes; about 150,000 advisories
 	indexMost      = 256 << 20 // bytes; about a million entries
+	auditMost      = 16 << 20  // bytes; about 50,000 entries
 )
 
 // RetryAge is how long a message stays in RETRY where letters stay in DEAD for
@@ -60,13 +64,14 @@ func deadStreams(l Layout) []jetstream.StreamConfig {
 		return n
 	}
 	retry, advisories, index := share(retryShare, 0), share(advisoriesShare, advisoriesMost), share(indexShare, indexMost)
+	audit := share(auditShare, auditMost)
 	entries := bucket(DeadBucket, "Fieldpost: which messages were put into DEAD, and which into RETRY")
 	entries.MaxBytes, entries.MaxAge = index, indexAge(l.DeadMaxAge)
 	entries.Discard, entries.AllowAtomicPublish = jetstream.DiscardOld, true
 	return []jetstream.StreamConfig{
 		{
 			Name: Dead, Description: "Fieldpost: what nobody could take, and gaps",
-			Subjects: []string{"dead.>"}, MaxBytes: l.DeadMaxBytes - retry - advisories - index, MaxAge: l.DeadMaxAge,
+			Subjects: []string{"dead.>"}, MaxBytes: l.DeadMaxBytes - retry - advisories - index - audit, MaxAge: l.DeadMaxAge,
 			AllowAtomicPublish: true, AllowDirect: true,
 		},
 		{
@@ -78,9 +83,16 @@ func deadStreams(l Layout) []jetstream.StreamConfig {
 			Name: Advisories, Description: "Fieldpost: which consumers gave up which messages; only the hub reads it",
 			Subjects: advisorySubjects(l), MaxBytes: advisories, Retention: jetstream.WorkQueuePolicy,
 		},
+		{
+			Name: Audit, Description: "Fieldpost: who changed what by hand; only the hub writes it",
+			Subjects: []string{AuditPrefix + "*"}, MaxBytes: audit, DenyDelete: true, DenyPurge: true, AllowAtomicPublish: true, AllowDirect: true,
+		},
 		entries,
 	}
 }
+
+// AuditPrefix is what subjects of AUDIT begin with; an action follows.
+const AuditPrefix = "fp.audit."
 
 // The subjects of advisories; a stream and a consumer follow.
 const (

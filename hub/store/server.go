@@ -35,7 +35,7 @@ type embedded struct {
 // write where only the hub writes: one foreign message there would be taken for
 // a projected one.
 func users(cfg Config, hub, guest string) []*server.NkeyUser {
-	deny := append([]string{"fp.blocks.>", "fp.wake.>", "fp.cmd.>", "dead.>", "retry.>", "$JS.EVENT.>",
+	deny := append([]string{"fp.blocks.>", "fp.wake.>", "fp.cmd.>", AuditPrefix + ">", "dead.>", "retry.>", "$JS.EVENT.>",
 		"$KV.fieldpost_devices.>", "$KV.fieldpost_hub.>", "$KV.fieldpost_dead.>", "$KV.fieldpost_commands.>"}, cfg.Protect...)
 	return []*server.NkeyUser{
 		{Nkey: hub},

@@ -24,7 +24,7 @@ const (
 // GAP would be taken for gaps (dead.gap.<device>).
 func Reserved(name string) bool {
 	up := strings.ToUpper(name)
-	return up == Blocks || up == Dead || up == Retry || up == Advisories || up == Commands || up == "GAP" || strings.HasPrefix(up, "KV_") || strings.HasPrefix(up, "OBJ_")
+	return up == Blocks || up == Dead || up == Retry || up == Advisories || up == Audit || up == Commands || up == "GAP" || strings.HasPrefix(up, "KV_") || strings.HasPrefix(up, "OBJ_")
 }
 
 // Metadata of streams.
@@ -135,6 +135,9 @@ func (s *Store) streams(l Layout) []jetstream.StreamConfig {
 		out[i].Metadata = map[string]string{metaOwner: "1"}
 		if out[i].Name == Advisories && s.embedded != nil {
 			out[i].PersistMode = jetstream.AsyncPersistMode // the comment of Advisories says why
+		}
+		if out[i].Name == Audit && out[i].MaxBytes <= 0 {
+			out[i].MaxBytes = auditMost // bounded, also where DEAD is not
 		}
 		if out[i].MaxBytes <= 0 {
 			out[i].MaxBytes = -1

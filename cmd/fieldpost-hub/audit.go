@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fieldpost/fieldpost/cmd/internal/cli"
+	"github.com/fieldpost/fieldpost/hub/admin"
+)
+
+func auditCommand() *cobra.Command {
+	since := ""
+	c := &cobra.Command{
+		Use:   "audit",
+		Short: "who purged, retried, forgot, back-filled or imported",
+		Long: `audit lists the changes that somebody has made, the oldest first: each once when it was
+begun, and once when it ended. The stream AUDIT lets its oldest entries go when it is full.`,
+		Example: `  fieldpost-hub audit --since 24h
+  fieldpost-hub audit --since 2026-01-02T15:04:05Z --json`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			from, err := sinceTime(since, time.Now())
+			if err != nil {
+				return err
+			}
+			return ask(c, func(ctx context.Context, a *admin.Client) error { return listAudit(ctx, c, a, from) })
+		},
+	}
+	c.Flags().StringVar(&since, "since", "", "only what is younger than a duration such as 24h, or stored at a `time` (RFC 3339) or later")
+	addressFlag(c)
+	return c
+}
+
+func sinceTime(s string, now time.Time) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(s); err == nil && d > 0 {
+		return now.Add(-d), nil
+	}
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return t, cli.Usagef("--since %q is neither a duration such as 24h nor an RFC 3339 time such as 2026-01-02T15:04:05Z", s)
+	}
+	return t, nil
+}
+
+// listAudit prints every page; with --json an entry a line.
+func listAudit(ctx context.Context, c *cobra.Command, a *admin.Client, since time.Time) error {
+	t := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+	if !cli.JSON(c) {
+		fmt.Fprintln(t, "SEQ\tTIME\tACTOR\tACTION\tOBJECT\tOUTCOME")
+	}
+	for q := (admin.AuditQuery{Since: since}); ; {
+		page, err := within(ctx, patience, func(ctx context.Context) (admin.Audit, error) { return a.Audit(ctx, q) })
+		if err != nil {
+			return err
+		}
+		for _, e := range page.Entries {
+			if cli.JSON(c) {
+				if err := cli.Print(c, e, nil); err != nil {
+					return err
+				}
+				continue
+			}
+			what := e.Outcome
+			if e.Of > 0 {
+				what += fmt.Sprintf(" (begun: %d)", e.Of)
+			}
+			fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s\n", e.Seq, e.Time.Format(time.RFC3339), cli.Visible(e.Actor), cli.Visible(e.Action), cli.Visible(e.Object), cli.Visible(what))
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+		if page.Next == 0 {
+			return nil
+		}
+		q.After = page.Next
+	}
+}
