@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/fieldpost/fieldpost/hub/admin"
 	"github.com/fieldpost/fieldpost/hub/store"
@@ -61,6 +62,11 @@ func (a *asked) places(ctx context.Context, m store.Stored, b *wire.Block, index
 
 // place looks for a message of a block in one stream.
 func (a *asked) place(ctx context.Context, m store.Stored, index int, p unpack.Place) error {
+	if _, err := a.t.cfg.Store.Info(ctx, p.Stream); errors.Is(err, jetstream.ErrStreamNotFound) {
+		a.state(admin.TraceRemoved)
+		a.step(admin.TraceStep{Hop: "stream", State: "removed", Stream: p.Stream, Text: fmt.Sprintf("somebody has deleted the stream %s", p.Stream)})
+		return nil
+	}
 	f, ok, err := a.bisect(ctx, p, m.Seq, index)
 	if err != nil {
 		return err
