@@ -51,6 +51,10 @@ func filled(t *testing.T) Config {
 	d.acked()
 	r.holds("LOGS", 2)
 	r.holds("EDGE", 2)
+	eventually(t, "both streams are past both blocks, also past the one that has nothing for them", func() bool {
+		st, err := r.admin().Status(t.Context())
+		return err == nil && st.Ledger.Seq == 2 && st.Routes[0].Lag == 0 && st.Routes[1].Lag == 0
+	})
 	r.stop()
 	return cfg
 }
