@@ -64,6 +64,7 @@ type CommandRequest struct {
 	After   uint64          `json:"after"`             // everything up to this sequence is durable here, or not for this device
 	Room    int             `json:"room"`              // bytes of payloads that the device takes now
 	Reports []CommandReport `json:"reports,omitempty"` // repeated until they are noted
+	Desired *DesiredReport  `json:"desired,omitempty"` // nil: the device knows no desired settings
 }
 
 // CommandReport says what became of a command, or that the device has it.
@@ -85,6 +86,7 @@ type CommandReply struct {
 	More     bool          `json:"more,omitempty"`     // ask again at once
 	Noted    []string      `json:"noted,omitempty"`    // ids of reports that the hub has durably, or has no use for
 	Cancel   []string      `json:"cancel,omitempty"`   // ids that the device is to give up unless they are settled
+	Desired  *Desired      `json:"desired,omitempty"`  // if the version that the device reports is another one
 	Time     int64         `json:"time"`               // hub's clock, Unix milliseconds
 }
 
@@ -127,7 +129,7 @@ func (r *CommandRequest) check() error {
 			return fmt.Errorf("a result of %d bytes; the limit is %d", len(p.Result), MaxCommandResult)
 		}
 	}
-	return nil
+	return r.Desired.check()
 }
 
 // ParseCommandReply reads and checks the hub's answer.
@@ -175,5 +177,5 @@ func (r *CommandReply) check() error {
 			return errToken("id")
 		}
 	}
-	return nil
+	return r.Desired.check()
 }
