@@ -144,6 +144,19 @@ func clock(offset time.Duration) string {
 	return cli.Span(offset) + " ahead of the hub's"
 }
 
+// link words a change between online and offline, and how long it held.
+func link(k admin.Link, held time.Duration) string {
+	s := "offline"
+	if k.Online {
+		s = "online"
+	}
+	s = fmt.Sprintf("%s %-7s for %s", k.At.Format(time.RFC3339), s, cli.Span(held))
+	if k.Reason != "" {
+		s += ": " + cli.Visible(strings.ReplaceAll(k.Reason, "_", " "))
+	}
+	return s
+}
+
 func writeDevice(w io.Writer, d admin.Device, now time.Time) {
 	fmt.Fprintf(w, "device   %s, %s for %s\n", d.Device, state(d), cli.Span(now.Sub(d.Since)))
 	fmt.Fprintf(w, "seen     %s; first %s\n", cli.Ago(now, d.Seen), cli.Ago(now, d.Created))
@@ -174,5 +187,12 @@ func writeDevice(w io.Writer, d admin.Device, now time.Time) {
 	}
 	if d.Clones != nil {
 		fmt.Fprintf(w, "copies   reported %d times, last %s: a disk image, a restored backup or a wiped spool\n", d.Clones.Reports, cli.Ago(now, d.Clones.Last))
+	}
+	for i, k := range slices.Backward(d.Links) {
+		until := now
+		if i+1 < len(d.Links) {
+			until = d.Links[i+1].At
+		}
+		fmt.Fprintf(w, "link     %s\n", link(k, until.Sub(k.At)))
 	}
 }

@@ -102,6 +102,24 @@ type Device struct {
 	Imported   time.Time                   `json:"imported,omitzero"`         // the last file of it was
 	Clock      *int64                      `json:"clock_offset_ms,omitempty"` // of its clock before the hub's, at the last heartbeat; nil: it did not say
 	Error      *DeviceError                `json:"last_error,omitempty"`
+	Links      []Link                      `json:"links,omitempty"` // of one device that is asked for: its last changes, 16 at most, the oldest first
+}
+
+// Reasons of a Link. None: it is not known.
+const (
+	LinkSession    = "session_opened"     // online: the agent opened a session
+	LinkHeartbeat  = "heartbeat"          // online: a heartbeat came first
+	LinkEnded      = "session_ended"      // offline: the agent said so
+	LinkLost       = "connection_lost"    // offline: nothing is connected any more
+	LinkSilent     = "heartbeats_stopped" // offline: none came for two and a half times their interval
+	LinkHubStarted = "hub_restarted"      // offline: it did not come back after the hub had started
+)
+
+// Link is a change between online and offline.
+type Link struct {
+	At     time.Time `json:"at"` // when the hub knew it, to the second
+	Online bool      `json:"online"`
+	Reason string    `json:"reason,omitempty"`
 }
 
 // Disk is the spool's.

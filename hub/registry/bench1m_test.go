@@ -110,7 +110,11 @@ func benchName(i int) string { return fmt.Sprintf("press-%07d", i) }
 // benchRecord is what the bucket holds of a device that has been there for long.
 func benchRecord(i int) []byte {
 	at := time.Date(2026, 5, 1, 12, 0, i%86400, i%1000*1e6, time.UTC)
-	data, err := json.Marshal(record{Token: fmt.Sprintf("%08x", i), Device: admin.Device{
+	var history links
+	for k := range maxLinks {
+		history = history.with(k%2 == 0, linkKinds[2+(i+k)%6].Reason, at.Add(time.Duration(k-maxLinks)*7*time.Hour))
+	}
+	data, err := json.Marshal(record{Token: fmt.Sprintf("%08x", i), History: history, Device: admin.Device{
 		Device: benchName(i), Created: at.Add(-1000 * time.Hour), Seen: at, Since: at, Started: at.Add(-50 * time.Hour),
 		Version: "1.0." + strconv.Itoa(i%5), Process: fmt.Sprintf("%016x", i), Instance: "h" + strconv.Itoa(i%3),
 		Epoch: wire.NewEpoch().String(), Class: "unmetered", Every: 30,

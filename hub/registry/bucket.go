@@ -176,7 +176,7 @@ func (r *Registry) learn(kv jetstream.KeyValueEntry) {
 		r.cfg.Log.Warn("registry entry cannot be read and is written anew", "device", device, "err", err)
 		rec = record{}
 	}
-	rec.Device.Device = device
+	rec.Device.Device, rec.History = device, encodeLinks(rec.History.list())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.take(device, rec, rev)
@@ -247,6 +247,8 @@ func (e *entry) merge(rec record, rev uint64) {
 	if !rec.Created.IsZero() && rec.Created.Before(mine.Created) {
 		mine.Created = rec.Created
 	}
+	history := mine.History
+	defer func() { mine.History = mergeLinks(history, rec.History, mine.Online) }()
 	if len(e.sessions) > 0 && !rec.Online {
 		e.dirty = turn // another instance missed the session here
 		return

@@ -8,12 +8,12 @@
 // instances share the bucket: every write is guarded by the revision read, and
 // tokens and reports of clones survive a race.
 //
-// A million devices can be known. One of which nothing is heard takes about 200
+// A million devices can be known. One of which nothing is heard takes about 250
 // bytes, nothing goes through all of them every second, and a list that takes
 // long to read is read behind.
 //
 // Reading order: token.go (how a copy is recognised), heartbeat.go (what a
 // device may say), registry.go (what is known), shelf.go, pack.go and rest.go
-// (how it is held), sweep.go (who left), bucket.go (what is kept), query.go
-// and rank.go (what is shown).
+// (how it is held), links.go (when it was online), sweep.go (who left), bucket.go
+// (what is kept), query.go and rank.go (what is shown).
 package registry

@@ -81,6 +81,7 @@ func pack(rec *record, rev uint64, left bool) (string, unique.Handle[string]) {
 	if d.Error != nil {
 		b = appendTime(appendString(b, d.Error.Text), d.Error.At)
 	}
+	b = append(b, rec.History...) // to the end
 	return string(b), packLabels(d.Labels)
 }
 
@@ -145,6 +146,9 @@ func unpack(packed string, labels unique.Handle[string]) (rec record, rev uint64
 	}
 	if flags&packError != 0 {
 		d.Error = &admin.DeviceError{Text: u.string(), At: u.time()}
+	}
+	if len(u) > 0 {
+		rec.History = links(u)
 	}
 	if labels != noLabels {
 		d.Labels = map[string]string{}

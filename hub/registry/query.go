@@ -22,7 +22,7 @@ func (r *Registry) Numbers() Numbers {
 	}
 }
 
-// Device returns one device.
+// Device returns one device, with its last changes between online and offline.
 func (r *Registry) Device(device string) (admin.Device, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -30,7 +30,14 @@ func (r *Registry) Device(device string) (admin.Device, bool) {
 	if !ok {
 		return admin.Device{}, false
 	}
-	return p.show(), true
+	d := p.show()
+	if e := p.slot().entry; e != nil {
+		d.Links = e.rec.History.list()
+	} else {
+		rec, _, _ := unpack(p.slot().packed, p.slot().labels)
+		d.Links = rec.History.list()
+	}
+	return d, true
 }
 
 // show is the device as it is shown; Registry.mu is held.

@@ -59,8 +59,9 @@ type news struct {
 // record is what the bucket holds of a device.
 type record struct {
 	admin.Device
-	Token  string    `json:"token,omitempty"` // link of the confirmed token
-	Opened time.Time `json:"opened,omitzero"` // when Instance got its newest session
+	Token   string    `json:"token,omitempty"`   // link of the confirmed token
+	Opened  time.Time `json:"opened,omitzero"`   // when Instance got its newest session
+	History links     `json:"history,omitempty"` // Device.Links, which is empty here
 }
 
 // entry is one device that lives here. All fields are guarded by Registry.mu.
@@ -162,7 +163,7 @@ func (r *Registry) Opened(device string, o *wire.Open, s wire.SessionID) (token,
 	if o.Labels != nil && checkLabels(o.Labels) == nil && r.labelsFit() {
 		d.Labels = o.Labels
 	}
-	r.heard(e, now)
+	r.heard(e, now, admin.LinkSession)
 	r.touch(e, turn)
 	return newToken(o.Token), notice
 }
@@ -212,7 +213,7 @@ func (r *Registry) Ended(device string, s wire.SessionID, bye bool) {
 	delete(e.sessions, s)
 	e.ended = now
 	if bye && len(e.sessions) == 0 {
-		r.leave(e, now)
+		r.leave(e, now, admin.LinkEnded)
 	}
 }
 
@@ -262,7 +263,7 @@ func (r *Registry) Heartbeat(device string, data []byte) {
 	if b.Process != "" && b.Process == e.left {
 		d.Seen = now
 	} else {
-		r.heard(e, now)
+		r.heard(e, now, admin.LinkHeartbeat)
 	}
 	r.touch(e, level)
 }
@@ -357,11 +358,11 @@ func newEntry(device string, now time.Time) *entry {
 	return e
 }
 
-// heard notes a sign of life; r.mu is held.
-func (r *Registry) heard(e *entry, now time.Time) {
+// heard notes a sign of life, and which; r.mu is held.
+func (r *Registry) heard(e *entry, now time.Time, reason string) {
 	e.rec.Seen = now
 	if !e.rec.Online {
-		e.rec.Online, e.rec.Since = true, now
+		e.rec.Online, e.rec.Since, e.rec.History = true, now, e.rec.History.with(true, reason, now)
 		r.cfg.Log.Debug("device online", "device", e.rec.Device.Device)
 		r.touch(e, turn)
 	}
@@ -369,15 +370,15 @@ func (r *Registry) heard(e *entry, now time.Time) {
 
 // leave notes that the device's process is gone for good, or its connection is;
 // r.mu is held.
-func (r *Registry) leave(e *entry, now time.Time) {
+func (r *Registry) leave(e *entry, now time.Time, reason string) {
 	e.left, e.inbox = e.rec.Process, ""
-	r.offline(e, now)
+	r.offline(e, now, reason)
 }
 
 // offline is the opposite of heard; r.mu is held.
-func (r *Registry) offline(e *entry, now time.Time) {
+func (r *Registry) offline(e *entry, now time.Time, reason string) {
 	if e.rec.Online {
-		e.rec.Online, e.rec.Since = false, now
+		e.rec.Online, e.rec.Since, e.rec.History = false, now, e.rec.History.with(false, reason, now)
 		r.cfg.Log.Debug("device offline", "device", e.rec.Device.Device)
 		r.touch(e, turn)
 	}

@@ -106,6 +106,7 @@ func TestPackedDeviceIsTheSame(t *testing.T) {
 			Disk:    admin.Disk{Used: 1, Max: 2}, Dropped: map[string]uint64{"ttl": 3, "purge": 4}, Quarantine: 9,
 			Labels: map[string]string{"site": "north", "": "x", "line": ""}, Clones: &admin.Clones{Reports: 3, Last: at},
 			Clock: new(int64(-5)), Error: &admin.DeviceError{Text: "no route", At: at}}},
+		"links":       {History: links(nil).with(true, "", at).with(false, admin.LinkLost, at.Add(time.Hour))},
 		"right clock": {Device: admin.Device{Clock: new(int64(0)), Error: &admin.DeviceError{}}},
 	} {
 		for _, left := range []bool{false, true} {

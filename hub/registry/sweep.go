@@ -3,6 +3,7 @@ package registry
 import (
 	"time"
 
+	"github.com/fieldpost/fieldpost/hub/admin"
 	"github.com/fieldpost/fieldpost/sync/wire"
 )
 
@@ -23,12 +24,12 @@ func (r *Registry) sweep() {
 			e.ended = now
 		}
 		if len(e.sessions) == 0 && e.inbox == l.inbox {
-			r.leave(e, now)
+			r.leave(e, now, admin.LinkLost)
 		}
 	}
 	for device, e := range r.entries {
 		if e.rec.Online && r.overdue(e, now) {
-			r.offline(e, now)
+			r.offline(e, now, r.silence(e))
 		}
 		if !r.rests(e, now) {
 			continue
@@ -73,7 +74,7 @@ func (r *Registry) sweepShelf(now time.Time) {
 				continue
 			}
 			wakes++
-			r.offline(r.lookup(e.rec.Device.Device), now)
+			r.offline(r.lookup(e.rec.Device.Device), now, r.silence(e))
 		}
 	}
 }
@@ -89,6 +90,14 @@ func (r *Registry) overdue(e *entry, now time.Time) bool {
 		seen = r.started
 	}
 	return now.Sub(seen) > time.Duration(every)*time.Second*5/2
+}
+
+// silence words why a device that is overdue is offline; r.mu is held.
+func (r *Registry) silence(e *entry) string {
+	if e.rec.Seen.Before(r.started) {
+		return admin.LinkHubStarted
+	}
+	return admin.LinkSilent
 }
 
 // silent is a session subject without a subscriber.
