@@ -3,12 +3,9 @@ package hub
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"strings"
 	"time"
 
@@ -80,81 +77,4 @@ func short(s string) string {
 		s = strings.ToValidUTF8(s[:auditText], "") + "…"
 	}
 	return s
-}
-
-// listAudit is GET /v1/audit, the oldest entry first.
-func (h *Hub) listAudit(w http.ResponseWriter, r *http.Request) {
-	p := h.running(w)
-	if p == nil {
-		return
-	}
-	after, limit, since, err := auditQuery(r)
-	if err != nil {
-		problem(w, http.StatusBadRequest, "bad_request", err.Error())
-		return
-	}
-	out, err := p.auditPage(r.Context(), after, limit, since)
-	if err != nil {
-		h.unreadable(w, err)
-		return
-	}
-	writeJSON(w, out)
-}
-
-func auditQuery(r *http.Request) (after uint64, limit int, since time.Time, err error) {
-	q := r.URL.Query()
-	limit = pageDefault
-	if s := q.Get("limit"); s != "" {
-		if limit, err = strconv.Atoi(s); err != nil || limit < 1 || limit > pageMax {
-			return 0, 0, since, fmt.Errorf("limit %q is not 1 to %d", s, pageMax)
-		}
-	}
-	if s := q.Get("after"); s != "" {
-		if after, err = strconv.ParseUint(s, 10, 64); err != nil || after == 1<<64-1 {
-			return 0, 0, since, fmt.Errorf("after %q is not a sequence of AUDIT", s)
-		}
-	}
-	if s := q.Get("since"); s != "" {
-		if since, err = time.Parse(time.RFC3339, s); err != nil {
-			return 0, 0, since, fmt.Errorf("since %q is no time like 2026-01-02T15:04:05Z", s)
-		}
-	}
-	return after, limit, since, nil
-}
-
-func (p *parts) auditPage(ctx context.Context, after uint64, limit int, since time.Time) (admin.Audit, error) {
-	out := admin.Audit{Entries: []admin.AuditEntry{}}
-	if !since.IsZero() {
-		first, err := p.store.FirstSince(ctx, store.Audit, since)
-		if errors.Is(err, store.ErrNotFound) {
-			return out, nil
-		}
-		if err != nil {
-			return out, err
-		}
-		after = max(after, first.Seq-1)
-	}
-	r, err := p.store.Reader(store.Audit, after+1)
-	if err != nil {
-		return out, err
-	}
-	defer r.Close()
-	for {
-		m, err := r.Next(ctx)
-		switch {
-		case errors.Is(err, store.ErrNotFound):
-			return out, nil
-		case err != nil:
-			return out, err
-		case len(out.Entries) == limit:
-			out.Next = out.Entries[limit-1].Seq
-			return out, nil
-		}
-		var e admin.AuditEntry
-		if err := json.Unmarshal(m.Data, &e); err != nil {
-			e = admin.AuditEntry{Action: strings.TrimPrefix(m.Subject, store.AuditPrefix), Outcome: "this entry is not readable: " + err.Error()}
-		}
-		e.Seq, e.Time = m.Seq, m.Time.UTC()
-		out.Entries = append(out.Entries, e)
-	}
 }

@@ -17,6 +17,6 @@
 // and metrics.go (what is seen), request.go, http.go, routesapi.go, tail.go,
 // messages.go, lines.go and ack.go (what is shown), dead.go and dead_http.go (what
 // consumers gave up), commands.go and commands_http.go (commands to devices),
-// trace_http.go (where one message is), audit.go (who changed what), import.go (files that people carry), move.go (backup and
+// trace_http.go (where one message is), audit.go and audit_list.go (who changed what), import.go (files that people carry), move.go (backup and
 // restore, without a hub that runs). The shapes of the answers are in hub/admin.
 package hub

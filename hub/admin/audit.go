@@ -19,17 +19,22 @@ type AuditEntry struct {
 	Of      uint64    `json:"of,omitempty"` // the entry that it was begun
 }
 
-// Audit is GET /v1/audit: one page, the oldest first.
+// Audit is GET /v1/audit: one page, the oldest first unless the newest were asked for.
 type Audit struct {
 	Entries []AuditEntry `json:"entries"`        // never null
-	Next    uint64       `json:"next,omitempty"` // value of after for the next page
+	Next    uint64       `json:"next,omitempty"` // value of after, or of before, for the next page
 }
 
 // AuditQuery chooses a page. The zero value is the first page of all.
 type AuditQuery struct {
-	After uint64    // sequence in AUDIT, exclusive
-	Since time.Time // stored then or later
-	Limit int       // 0: the hub's default
+	After  uint64    // sequence in AUDIT, exclusive
+	Since  time.Time // stored then or later
+	Limit  int       // 0: the hub's default
+	Action string    // empty: all
+	// Newest asks for the newest first; Before is exclusive, and 0 stands for the end.
+	// After and Since are not for this order.
+	Newest bool
+	Before uint64
 }
 
 // Audit asks for one page of the audit.
@@ -43,6 +48,15 @@ func (c *Client) Audit(ctx context.Context, q AuditQuery) (Audit, error) {
 	}
 	if !q.Since.IsZero() {
 		v.Set("since", q.Since.UTC().Format(time.RFC3339Nano))
+	}
+	if q.Action != "" {
+		v.Set("action", q.Action)
+	}
+	if q.Newest {
+		v.Set("order", "newest")
+	}
+	if q.Before > 0 {
+		v.Set("before", strconv.FormatUint(q.Before, 10))
 	}
 	var out Audit
 	return out, c.get(ctx, "/v1/audit", v, &out)
