@@ -13,9 +13,10 @@ import device from './device.js';
 import streams from './streams.js';
 import dead from './dead.js';
 import tail from './tail.js';
+import audit from './audit.js';
 
 const main = document.getElementById('main');
-const pages = {'': overview, devices, streams, dead, tail};
+const pages = {'': overview, devices, streams, dead, tail, audit};
 let current = {end: new AbortController(), page: overview, status: null};
 let latest = null; // status
 let wake = () => {};
@@ -60,7 +61,8 @@ function onStatus(s) {
   latest = s;
   note(s);
   badge(document.getElementById('ready'), s.ready ? 'ready' : 'not ready', s.ready ? 'good' : 'bad');
-  say(document.getElementById('about'), `hub ${s.hub_id} · instance ${s.instance} · version ${s.version} · agents and back ends connect to ${s.nats}`);
+  const about = {hub: s.hub_id, instance: s.instance, version: s.version, 'agents and back ends connect to': s.nats};
+  say(document.getElementById('about'), Object.entries(about).filter(([, v]) => v).map(([k, v]) => `${k} ${v}`).join(' · '));
   const changed = before && (before.ready !== s.ready || before.devices.online !== s.devices.online);
   if (changed || Date.now() - announced > 30000) { // numbers that move all the time would never let a reader finish
     announced = Date.now();

@@ -17,6 +17,7 @@ export function chart(box, {label, series}, signal) {
     const line = {stroke: css.getPropertyValue('--soft'), grid: {stroke: css.getPropertyValue('--line'), width: 1}, ticks: {show: false}, font: '12px system-ui, sans-serif'};
     plot = new uPlot({
       width: Math.max(box.clientWidth - 10, 100), height,
+      padding: [null, 28, null, null], // half of the last time is beside the plot
       legend: {show: series.length > 1},
       cursor: {y: false, drag: {x: false, y: false}},
       scales: {
@@ -24,7 +25,7 @@ export function chart(box, {label, series}, signal) {
         y: {range: (_, min, max) => [0, Math.max((max ?? 0) * 1.15, 4)]},
       },
       axes: [
-        {...line, space: 80, values: (_, ticks) => ticks.map(t => new Date(t * 1000).toLocaleTimeString('en-GB'))},
+        {...line, space: 80, size: 30, values: (_, ticks) => ticks.map(t => new Date(t * 1000).toLocaleTimeString('en-GB'))},
         {...line, size: 52, values: (_, ticks) => ticks.map(n => (Number.isInteger(n) ? short(n) : ''))},
       ],
       series: [

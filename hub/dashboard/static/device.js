@@ -1,4 +1,5 @@
-// One device: what it holds, what is known of it, its commands and its messages.
+// One device: what it holds, what is known of it, when it was online, its commands
+// and its messages.
 
 import {ask, poll} from './api.js';
 import {chart} from './chart.js';
@@ -7,11 +8,13 @@ import {badge, page, say, table} from './dom.js';
 import {dropped} from './fleet.js';
 import {ago, bytes, clock, date, number, span} from './format.js';
 import {follow, newest} from './follow.js';
+import {links} from './links.js';
+import {trace} from './trace.js';
 
 const lanes = ['urgent', 'normal', 'bulk'];
 const keep = 1800; // samples: an hour
 
-function mount({main, id, signal, announce}) {
+function mount({main, id, query, signal, announce}) {
   const {root, part} = page('device');
   main.append(root);
   const path = `/v1/devices/${encodeURIComponent(id)}`;
@@ -22,6 +25,7 @@ function mount({main, id, signal, announce}) {
   poll(async () => {
     const d = await ask(path, {signal});
     fill(part, d);
+    links(part, d);
     if (online !== undefined && online !== d.online) announce(`${id} is ${d.online ? 'online' : 'offline'}`);
     online = d.online;
     [Date.now() / 1000, ...lanes.map(l => d.backlog?.[l]?.messages ?? 0)].forEach((v, i) => {
@@ -31,7 +35,7 @@ function mount({main, id, signal, announce}) {
     plot.draw(...columns);
   }, () => 2000, signal);
   commands(part, path, signal);
-  recentMessages(part, id, signal);
+  recentMessages(part, id, signal, trace(part, path, signal, query.get('trace')));
 }
 
 function fill(part, d) {
@@ -71,8 +75,9 @@ function offset(ms) {
 }
 
 /** recentMessages follows the device in the stream that takes most messages. */
-async function recentMessages(part, id, signal) {
+async function recentMessages(part, id, signal, tracing) {
   const said = text => say(part('tail-state'), text);
+  const traced = (row, m) => ({...row, cells: [...row.cells, {make: () => tracing(m.headers)}]});
   poll(async () => { // until it worked once
     if (part('messages').dataset.on) return;
     const {routes} = await ask('/v1/status', {signal});
@@ -82,7 +87,7 @@ async function recentMessages(part, id, signal) {
     const filter = `${route.prefix}.${id}.>`;
     said(`Messages in ${route.stream}: ${filter}`);
     follow({stream: route.stream, filter, recent: true, max: 50, signal, said,
-      show: messages => table(part('messages'), messages.map(m => newest(m)), `none of the newest 2,000 of ${route.stream} is from this device`)});
+      show: messages => table(part('messages'), messages.map(m => traced(newest(m), m)), `none of the newest 2,000 of ${route.stream} is from this device`)});
   }, () => (part('messages').dataset.on ? 3600e3 : 2000), signal);
 }
 
