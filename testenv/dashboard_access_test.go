@@ -191,22 +191,22 @@ func TestDashboardAuditPages(t *testing.T) {
 	}
 	const rows = `[...document.querySelectorAll('[data-is=rows] tr')].map(r => r.innerText.replaceAll('\t', ' ')).join('\n')`
 	b.do(chromedp.Navigate(s.url + "/#/audit"))
-	b.shows(rows, "letters [129] local done 1 letters")
+	b.shows(rows, "done letters [129] 1 letters local")
 	b.is("document.querySelectorAll('[data-is=rows] tr').length", "50")
 	s.changed("device_forget", "press-3", "failed: the device is online")
-	b.shows(rows, "device forget press-3 local failed the device is online") // without a reload
+	b.shows(rows, "device forget failed press-3 the device is online local") // without a reload
 	older := chromedp.Click(`[data-is=next]`)
 	b.do(older)
 	b.shows(rows, "letters [80]")
 	b.do(older)
-	b.shows(rows, "the oldest local no outcome yet")
+	b.shows(rows, "no outcome yet the oldest")
 	b.is("document.querySelector('[data-is=next]').disabled", "true")
 	s.mu.Lock()
 	s.audit = append(s.audit, s.audit[0])
 	last := &s.audit[len(s.audit)-1]
 	last.Seq, last.Of, last.Outcome, last.Time = uint64(len(s.audit)), 1, "done: 7 messages stored", time.Now()
 	s.mu.Unlock()
-	b.shows(rows, "the oldest local done 7 messages stored")
+	b.shows(rows, "done the oldest 7 messages stored local")
 	b.do(chromedp.Click(`[data-is=first]`))
 	b.shows(rows, "press-3")
 	b.do(chromedp.SendKeys(`[name=action]`, "dead_retry\n"))

@@ -84,9 +84,9 @@ function row({seq, begun, end}) {
   const open = !end && word === 'begun';
   const detail = open ? `begun ${ago(at)}; if the hub was stopped before it wrote down the outcome, it is not known` : rest.join(': ');
   return {key: seq, cells: [
-    {text: clock(at), class: 'time', title: e.time}, {text: e.action.replaceAll('_', ' '), head: true}, {text: e.object, class: 'code'}, e.actor,
+    {text: clock(at), class: 'time', title: e.time}, {text: e.action.replaceAll('_', ' '), head: true},
     open ? {text: 'no outcome yet', badge: 'warn'} : {text: word, badge: word === 'done' ? 'good' : 'bad'},
-    {text: detail, class: 'words'}, {text: end && begun ? `${begun.seq}, ${end.seq}` : String(e.seq), class: 'n wide'},
+    {text: e.object, class: 'code'}, {text: detail, class: 'words'}, e.actor, {text: end && begun ? `${begun.seq}, ${end.seq}` : String(e.seq), class: 'n wide'},
   ]};
 }
 
