@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -213,5 +214,43 @@ func TestAuditEntriesAreBounded(t *testing.T) {
 		if got := actor(&http.Request{RemoteAddr: addr}); got != want {
 			t.Errorf("%s is %s, want %s", addr, got, want)
 		}
+	}
+}
+
+// TestAuditOfCommands: what is sent is written down, but not what is asked for again.
+func TestAuditOfCommands(t *testing.T) {
+	r := start(t, testConfig(t.TempDir()))
+	a := r.admin()
+	for range 2 {
+		if _, err := a.Send(t.Context(), "press-7", admin.NewCommand{ID: "c1", Subject: "valve.set"}, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	drawn, err := a.Send(t.Context(), "press-7", admin.NewCommand{Subject: "valve.set"}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Send(t.Context(), "press-8", admin.NewCommand{ID: "c1", Subject: "x"}, 0); err == nil {
+		t.Fatal("an id is taken twice")
+	}
+	if _, err := a.CancelCommand(t.Context(), "c1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.CancelCommand(t.Context(), "none"); err == nil {
+		t.Fatal("a command that nobody knows is cancelled")
+	}
+	if _, err := a.SendGroup(t.Context(), admin.NewCommand{ID: "g1", Subject: "valve.set", Labels: map[string]string{"site": "north", "line": "4"}}); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range r.entries() {
+		if !strings.Contains(e, ": begun") {
+			got = append(got, e[strings.Index(e, "command_"):])
+		}
+	}
+	want := []string{"command_send press-7 valve.set: done: c1 1", "command_send press-7 valve.set: done: " + drawn.ID + " 3", "command_cancel c1: done 5",
+		"command_cancel none: failed: commands: no such command 7", "command_send_group line=4,site=north valve.set: done: g1, 0 devices 9"}
+	if !slices.Equal(got, want) {
+		t.Errorf("audit:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }

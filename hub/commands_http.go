@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fieldpost/fieldpost/hub/admin"
@@ -77,7 +78,10 @@ func (h *Hub) sendOne(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	c, err := p.sendCommand(r.Context(), device, n, payload, ttl)
+	c, err, ok := h.sendAudited(w, r, p, device, n, payload, ttl)
+	if !ok {
+		return
+	}
 	if err != nil {
 		h.commandFailed(w, err)
 		return
@@ -98,6 +102,27 @@ func (h *Hub) sendOne(w http.ResponseWriter, r *http.Request) {
 	} else {
 		answer(w, http.StatusAccepted, c)
 	}
+}
+
+// sendAudited sends a command; with ok false it has answered. One that is asked
+// for again by its id, as who waits does, is written down once.
+func (h *Hub) sendAudited(w http.ResponseWriter, r *http.Request, p *parts, device string, n admin.NewCommand, payload []byte, ttl time.Duration) (c admin.Command, err error, ok bool) {
+	done := func(string) {}
+	if n.ID != "" {
+		_, err = p.commands.Get(r.Context(), n.ID)
+	}
+	if n.ID == "" || errors.Is(err, commands.ErrUnknown) {
+		if done, ok = p.audited(w, r, "command_send", device+" "+n.Subject); !ok {
+			return c, nil, false
+		}
+	}
+	c, err = p.sendCommand(r.Context(), device, n, payload, ttl)
+	if err == nil {
+		done("done: " + c.ID)
+	} else {
+		done(outcome(err))
+	}
+	return c, err, true
 }
 
 // patient makes room for an answer that takes a while.
@@ -145,16 +170,32 @@ func (h *Hub) sendGroup(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	done, ok := p.audited(w, r, "command_send_group", fmt.Sprintf("%s %s", labelText(n.Labels), n.Subject))
+	if !ok {
+		return
+	}
 	h.patient(w, groupFor)
 	ctx, cancel := context.WithTimeout(r.Context(), groupFor)
 	defer cancel()
 	g, err := p.commands.SendGroup(ctx, commands.NewGroup{ID: n.ID, Labels: n.Labels, Subject: n.Subject, Payload: payload, TTL: ttl})
 	if err != nil {
+		done(outcome(err))
 		h.commandFailed(w, err)
 		return
 	}
+	done(fmt.Sprintf("done: %s, %d devices", g.ID, g.Devices))
 	h.cfg.Log.Info("a command was sent to many", "group", g.ID, "devices", g.Devices, "subject", g.Subject)
 	answer(w, http.StatusCreated, g)
+}
+
+// labelText is labels as a person writes them.
+func labelText(labels map[string]string) string {
+	var out []string
+	for k, v := range labels {
+		out = append(out, k+"="+v)
+	}
+	slices.Sort(out)
+	return strings.Join(out, ",")
 }
 
 // listCommands is GET /v1/commands and GET /v1/devices/{device}/commands.
@@ -243,7 +284,12 @@ func (h *Hub) cancelCommand(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	done, ok := p.audited(w, r, "command_cancel", id)
+	if !ok {
+		return
+	}
 	c, err := p.commands.Cancel(r.Context(), id)
+	done(outcome(err))
 	if err != nil {
 		h.commandFailed(w, err)
 		return
