@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -63,6 +64,11 @@ type Config struct {
 	MaxRate    int64         // bytes a second to which Policy holds, if any: frames are sized by it too
 	MaxFrame   int           // bytes of a frame; 0: as the link carries
 	Hooks      Hooks
+
+	// Attached shares the connection with whoever else talks to the hub: it is
+	// called when a session is up, with a context that ends when it is down, and is
+	// waited for before it is called again and before Run returns. nil: nobody does.
+	Attached func(ctx context.Context, c link.Conn)
 
 	Log  *slog.Logger     // nil: discard
 	Now  func() time.Time // nil: time.Now

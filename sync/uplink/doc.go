@@ -17,7 +17,7 @@
 // silence, ends), sender_lane.go (what the hub lacks), sender_send.go (what goes
 // out next), sender_load.go and sender_pack.go (blocks as frames),
 // sender_memory.go, cutter.go, sender_window.go, backoff.go; its driver in
-// driver.go, driver_conn.go, driver_log.go and heartbeat.go. The hub's end:
+// driver.go, driver_conn.go, attach.go, driver_log.go and heartbeat.go. The hub's end:
 // receiver.go (events and actions),
 // receiver_session.go, receiver_frame.go and receiver_chunk.go (what arrives),
 // receiver_flow.go, receiver_batch.go; its driver is hub/ingest.

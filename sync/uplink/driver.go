@@ -111,6 +111,8 @@ type run struct {
 	fault   *wire.LastError // what last was wrong; nil: nothing yet
 	told    bool            // the session's heartbeats told of it
 	trouble string          // of the agent, at the last heartbeat
+
+	attached attachment // to the present session
 }
 
 // Run sends until ctx ends, then says goodbye to the hub; it returns when
@@ -156,6 +158,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 		}
 	}
 	r.step(Stopped{})
+	r.detach()
 	r.wg.Wait()
 	return nil
 }
@@ -298,9 +301,11 @@ func (r *run) report() {
 	if up != r.up {
 		r.up = up
 		r.cfg.Hooks.Transition(up)
+		r.detach()
 		if up {
 			r.told = false
 			r.heartbeat()
+			r.attach()
 		}
 	}
 }
