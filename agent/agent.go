@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fieldpost/fieldpost/agent/command"
 	"github.com/fieldpost/fieldpost/sync/policy"
 	"github.com/fieldpost/fieldpost/sync/uplink"
 	"github.com/fieldpost/fieldpost/sync/wire"
@@ -43,7 +44,8 @@ type Agent struct {
 	class string  // of the link; guarded by mu
 	up    uplinks // nil until the spool is open; guarded by mu
 
-	policy *policy.Policy // of the link; set before the gate opens
+	policy   *policy.Policy // of the link; set before the gate opens
+	commands *command.Store // the same
 
 	// What the agent is joined from; tests put others here.
 	openStore func() (store, error)
@@ -115,17 +117,18 @@ func (a *Agent) runStore(ctx context.Context) error {
 		a.stop()
 		return err
 	}
-	a.policy = a.newPolicy()
+	a.policy, a.commands = a.newPolicy(), a.openCommands(st)
 	up, err := a.newUplink(st)
 	if err != nil {
 		a.stop()
-		return errors.Join(err, st.Close())
+		return errors.Join(err, a.commands.Close(), st.Close())
 	}
 	upCtx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	usageCtx, keepNoMore := context.WithCancel(context.Background())
 	var keeper sync.WaitGroup
 	keeper.Go(func() { a.keepUsage(usageCtx) })
+	keeper.Go(func() { a.commands.Run(usageCtx) })
 	upDone := make(chan error, 1)
 	go func() { upDone <- up.Run(upCtx) }()
 	a.mu.Lock()
@@ -158,7 +161,7 @@ func (a *Agent) runStore(ctx context.Context) error {
 	}
 	keepNoMore() // when the uplink has ended and before the folder is free: all that was sent is kept
 	keeper.Wait()
-	return errors.Join(runErr, st.Close())
+	return errors.Join(runErr, a.commands.Close(), st.Close())
 }
 
 // stop refuses new work and tells everyone who waits to come to an end.

@@ -45,7 +45,7 @@ type Config struct {
 
 	// Dialer replaces the one that Hub describes. Tests only; nil in production.
 	Dialer link.Dialer
-	// Fault is called at every labelled step of the spool.
+	// Fault is called at every labelled step of the spool and of the commands.
 	// Tests only; nil in production.
 	Fault func(point string) error
 }
@@ -267,6 +267,8 @@ func def[T comparable](field *T, value T) {
 }
 
 func (c Config) spoolDir() string { return filepath.Join(c.DataDir, "spool") }
+
+func (c Config) commandDir() string { return filepath.Join(c.DataDir, "commands") }
 
 // device returns the configured id, or derives one from the host name: its
 // first label, other characters as "-". A name that many hosts share is refused.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fieldpost/fieldpost/spool"
@@ -18,6 +19,8 @@ type fakeStore struct {
 	epoch wire.Epoch
 	work  chan fakeAppend
 	done  chan struct{}
+	began time.Time
+	clock atomic.Int64 // milliseconds that are added to what has passed
 
 	mu        sync.Mutex
 	err       error // of Err
@@ -41,7 +44,7 @@ type fakeAppend struct {
 
 func newFakeStore() *fakeStore {
 	s := &fakeStore{
-		epoch: wire.NewEpoch(), work: make(chan fakeAppend, 1<<16), done: make(chan struct{}),
+		epoch: wire.NewEpoch(), began: time.Now(), work: make(chan fakeAppend, 1<<16), done: make(chan struct{}),
 		ids: map[string]spool.Receipt{}, changed: make(chan struct{}),
 	}
 	go s.loop()
@@ -167,6 +170,8 @@ func (s *fakeStore) Stats() spool.Stats {
 	}
 	return out
 }
+
+func (s *fakeStore) Clock() int64 { return s.clock.Load() + time.Since(s.began).Milliseconds() }
 
 func (s *fakeStore) Close() error {
 	s.mu.Lock()

@@ -89,6 +89,7 @@ var errOnlyLook = errors.New("agent: the spool is opened to be looked at only")
 func (l *onlyLook) Purge(spool.Selection) (uint64, error) { return 0, errOnlyLook }
 func (l *onlyLook) RemoveReport(string) error             { return errOnlyLook }
 func (l *onlyLook) Stats() spool.Stats                    { return spool.Stats{} }
+func (l *onlyLook) Clock() int64                          { return 0 }
 func (l *onlyLook) Err() error                            { return errOnlyLook }
 func (l *onlyLook) Close() error                          { return l.in.Close() }
 

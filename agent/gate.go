@@ -13,6 +13,7 @@ type store interface {
 	queue
 	delivery
 	Stats() spool.Stats
+	Clock() int64 // milliseconds that nobody can set
 	Close() error
 }
 

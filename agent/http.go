@@ -26,6 +26,7 @@ var routes = map[string]route{
 	"/v1/publish":   {"POST", []string{"ack", "timeout", "stream"}, (*Agent).publishLines},
 	"/v1/wait":      {"GET", []string{"epoch", "lane", "seq", "timeout"}, (*Agent).wait},
 	"/v1/tap":       {"GET", []string{"filter"}, (*Agent).tap},
+	"/v1/commands":  {"GET", []string{"filter", "max"}, (*Agent).subscribe},
 	"/v1/status":    {"GET", nil, (*Agent).status},
 	"/v1/link":      {"PUT", nil, (*Agent).putLink},
 	"/v1/hub/reset": {"POST", nil, (*Agent).resetHub},
@@ -79,8 +80,12 @@ func (a *Agent) serveHTTP(w http.ResponseWriter, r *http.Request) {
 func (a *Agent) dispatch(w http.ResponseWriter, r *http.Request) *problem {
 	path := r.URL.EscapedPath()
 	rt, ok := routes[path]
-	if !ok && strings.HasPrefix(path, publishPath) {
+	switch {
+	case ok:
+	case strings.HasPrefix(path, publishPath):
 		rt, ok = publishRoute, true
+	case strings.HasPrefix(path, commandPath):
+		rt, ok = settleRoute, true
 	}
 	if !ok {
 		return newProblem(codeNotFound, "%s is not a path of this API", r.URL.Path)

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fieldpost/fieldpost/agent/command"
 	"github.com/fieldpost/fieldpost/spool"
+	"github.com/fieldpost/fieldpost/sync/downlink"
 	"github.com/fieldpost/fieldpost/sync/link"
 	"github.com/fieldpost/fieldpost/sync/uplink"
 	"github.com/fieldpost/fieldpost/sync/wire"
@@ -41,6 +43,14 @@ func (a *Agent) openError(err error) error {
 	return fmt.Errorf("agent: data_dir %s: %w", a.cfg.DataDir, err)
 }
 
+// openCommands opens the memory of commands beside the spool. Time to live is
+// counted by the spool's clock.
+func (a *Agent) openCommands(st store) *command.Store {
+	return command.Open(command.Config{
+		Dir: a.cfg.commandDir(), Clock: st.Clock, Counted: a.metrics.command, Fault: a.cfg.Fault, Log: a.log,
+	})
+}
+
 // pingInterval is how often NATS itself asks whether an idle link is alive; a
 // session asks on its own. In class metered its ping of 5 minutes is enough.
 func (a *Agent) pingInterval() time.Duration {
@@ -70,6 +80,7 @@ func (a *Agent) newNATSUplink(st store) (uplinks, error) {
 	hooks := a.metrics.hooks(func(n uint64) { a.rewound.Add(n) })
 	count := hooks.Transition
 	hooks.Transition = func(up bool) { count(up); sp.LinkUp(up) }
+	down := downlink.New(downlink.Config{Device: a.device, Store: a.commands, HubID: sp.HubID, Class: a.linkClass, Log: a.log})
 	return uplink.New(uplink.Config{
 		Device: a.device, Version: a.cfg.Version, Labels: a.cfg.Labels,
 		Source: sp, Pins: sp, Dialer: dialer,
@@ -79,6 +90,7 @@ func (a *Agent) newNATSUplink(st store) (uplinks, error) {
 		Flush: a.cfg.Link.Flush, Policy: a.policy, MaxRate: a.cfg.Link.MaxRate, MaxFrame: a.cfg.Link.maxFrame(),
 		Heartbeat: func() wire.Heartbeat { return heartbeat(sp.Stats(), sp.Err(), a.started) },
 		Hooks:     hooks,
+		Attached:  down.Run,
 		Log:       a.log,
 	}), nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/VictoriaMetrics/metrics"
 
+	"github.com/fieldpost/fieldpost/agent/command"
 	"github.com/fieldpost/fieldpost/spool"
 	"github.com/fieldpost/fieldpost/sync/uplink"
 	"github.com/fieldpost/fieldpost/sync/wire"
@@ -35,6 +36,7 @@ type agentMetrics struct {
 	received  *metrics.Counter
 	resent    *metrics.Counter
 	rtt       *metrics.PrometheusHistogram
+	commands  map[string]*metrics.Counter // by what became of a command; written by newMetrics only
 
 	mu    sync.Mutex
 	stats spool.Stats // as of the scrape; guarded by mu
@@ -44,7 +46,7 @@ type agentMetrics struct {
 func newMetrics(a *Agent) *agentMetrics {
 	s := metrics.NewSet()
 	m := &agentMetrics{
-		set: s, refusals: map[string]*metrics.Counter{}, dropped: map[wire.Reason]*metrics.Counter{},
+		set: s, refusals: map[string]*metrics.Counter{}, dropped: map[wire.Reason]*metrics.Counter{}, commands: map[string]*metrics.Counter{},
 		duration: s.NewPrometheusHistogramExt("fieldpost_agent_publish_duration_seconds", secondsBuckets),
 		fsync:    s.NewPrometheusHistogramExt("fieldpost_agent_fsync_duration_seconds", secondsBuckets),
 		damaged:  s.NewCounter("fieldpost_agent_quarantined_segments_total"),
@@ -81,8 +83,8 @@ func newMetrics(a *Agent) *agentMetrics {
 		}
 		return 0
 	})
-	for _, to := range []string{"leased", "acked", "naked", "termed", "expired"} {
-		s.NewCounter(fmt.Sprintf("fieldpost_agent_command_transitions_total{to=%q}", to))
+	for _, to := range command.Transitions() {
+		m.commands[to] = s.NewCounter(fmt.Sprintf("fieldpost_agent_command_transitions_total{to=%q}", to))
 	}
 	s.NewGauge("fieldpost_agent_credentials_expiry_timestamp_seconds", func() float64 { return 0 }) // no credentials that expire yet
 	return m
@@ -93,6 +95,9 @@ func (m *agentMetrics) gauge(name string, f func() float64) { m.set.NewGauge(nam
 
 // refused counts a publish that was answered by p.
 func (m *agentMetrics) refused(p *problem) { m.refusals[p.code].Inc() }
+
+// command counts what became of a command.
+func (m *agentMetrics) command(to string) { m.commands[to].Inc() }
 
 // hooks lets the uplink count for us.
 func (m *agentMetrics) hooks(rewound func(messages uint64)) uplink.Hooks {

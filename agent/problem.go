@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/fieldpost/fieldpost/agent/command"
 	"github.com/fieldpost/fieldpost/spool"
 )
 
@@ -25,6 +26,7 @@ const (
 	codeBadMethod  = "method_not_allowed"
 	codeRemoved    = "removed" // accepted once, and never to be delivered
 	codeTimeout    = "timeout"
+	codeSettled    = "settled" // a command, and otherwise than asked for
 	codeTooLarge   = "too_large"
 	codeQuota      = "quota"
 	codeInternal   = "internal"
@@ -53,6 +55,7 @@ var kinds = map[string]struct {
 	codeBadMethod:  {405, "Not this method", 0},
 	codeRemoved:    {410, "The message was removed", 0},
 	codeTimeout:    {408, "The request came too slowly", 0},
+	codeSettled:    {409, "The command is settled", 0},
 	codeTooLarge:   {413, "Too large", 0},
 	codeQuota:      {429, "Too much at once", 1},
 	codeInternal:   {500, "Internal error", 0},
@@ -97,6 +100,10 @@ func problemOf(err error) *problem {
 		return newProblem(codeRemoved, "the message was accepted, and removed before the hub had it (%v); publish it again if it still matters", err)
 	case errors.Is(err, spool.ErrFull):
 		return newProblem(codeSpoolFull, "the spool holds as much as spool.max_bytes allows and the hub has not taken it yet (%v); retry later, raise spool.max_bytes, or set spool.when_full: drop-oldest", err)
+	case errors.Is(err, command.ErrDiskFull):
+		return newProblem(codeDiskFull, "the file system of data_dir is full, so that nothing can be kept of commands (%v); free some space and repeat this", err)
+	case errors.Is(err, command.ErrDiskFault):
+		return newProblem(codeDiskFault, "what is known of commands cannot be written (%v); the agent goes on trying, repeat this later", err)
 	case errors.Is(err, spool.ErrDiskFull):
 		return newProblem(codeDiskFull, "the file system has less free than spool.keep_free (%v); free some space and retry", err)
 	case errors.Is(err, spool.ErrDiskFault):

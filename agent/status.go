@@ -23,6 +23,7 @@ type statusJSON struct {
 	Disk       diskJSON               `json:"disk"`
 	Dropped    map[string]uint64      `json:"dropped"`
 	Quarantine quarantineJSON         `json:"quarantine"`
+	Commands   commandsJSON           `json:"commands"`
 	Memory     int64                  `json:"memory_bytes,omitempty"` // of the backlog, what is in memory only
 	Keys       []keyUseJSON           `json:"keys,omitempty"`
 }
@@ -138,6 +139,7 @@ func (a *Agent) statusOf(s spool.Stats, l uplink.Status) statusJSON {
 	for _, t := range l.History {
 		out.Link.History = append(out.Link.History, transitionJSON{timeOrNull(t.At), t.Up, t.Hub, t.Reason})
 	}
+	out.Commands = a.commandsStatus()
 	out.Memory = s.Memory
 	for _, k := range s.Keys {
 		out.Keys = append(out.Keys, keyUseJSON(k))

@@ -38,6 +38,7 @@ func TestStatus(t *testing.T) {
 	want := strings.Fields(`backlog backlog.bulk backlog.bulk.bytes backlog.bulk.messages backlog.bulk.oldest
 		backlog.normal backlog.normal.bytes backlog.normal.messages backlog.normal.oldest
 		backlog.urgent backlog.urgent.bytes backlog.urgent.messages backlog.urgent.oldest
+		commands commands.bytes commands.leased commands.pending commands.reports
 		device disk disk.free disk.max disk.used dropped epoch
 		link link.class link.history link.hub link.last_error link.rtt_ms link.since link.up
 		quarantine quarantine.messages quarantine.reports quarantine.segments version`)

@@ -82,6 +82,10 @@ func (c *spoolClock) now() int64 {
 	return c.base + (c.host.elapsed() - c.start).Milliseconds()
 }
 
+// Clock is the spool clock, for others who keep something beside the spool:
+// milliseconds, never set by anybody, and going on while the agent does not run.
+func (s *Spool) Clock() int64 { return s.time.now() }
+
 // stamp is the time that blocks are marked with.
 func (c *spoolClock) stamp() int64 { return c.wall + c.now() - c.base }
 

@@ -21,8 +21,11 @@ const (
 
 // Client is a connection to the agent. All methods are safe for concurrent use.
 type Client struct {
-	conn  net.Conn
-	hello frame.Hello
+	path    string // of the socket
+	conn    net.Conn
+	hello   frame.Hello
+	closing chan struct{} // closed by Close
+	closed  sync.Once
 
 	mu      sync.Mutex
 	changed *sync.Cond    // there is room, or nothing pending, or an end
@@ -46,7 +49,7 @@ func Dial(ctx context.Context, path string) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fieldpost: is the agent running? %w", err)
 	}
-	c := &Client{conn: conn, window: newWindow(), wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	c := &Client{path: path, conn: conn, closing: make(chan struct{}), window: newWindow(), wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	c.changed = sync.NewCond(&c.mu)
 	in := &reader{from: conn}
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
@@ -202,6 +205,7 @@ func (c *Client) Err() error {
 // Close ends the connection at once; call Flush before to have everything
 // answered. Messages without an answer get CodeUnknown.
 func (c *Client) Close() error {
+	c.closed.Do(func() { close(c.closing) })
 	c.end(errorf(CodeClosed, "the client was closed"))
 	err := c.conn.Close()
 	c.work.Wait()

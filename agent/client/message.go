@@ -56,10 +56,9 @@ type Receipt struct {
 // Codes of errors that do not come from the agent. Those that do are in the
 // documentation of its HTTP API: bad_subject, spool_full, stopping …
 const (
-	CodeUnknown     = "unknown_outcome" // the connection broke before the answer
-	CodeClosed      = "closed"          // Close was called before it was sent
-	CodeProtocol    = "protocol"        // the other end does not speak this protocol
-	CodeUnavailable = "unavailable"     // not available in this version
+	CodeUnknown  = "unknown_outcome" // the connection broke before the answer
+	CodeClosed   = "closed"          // Close was called before it was sent
+	CodeProtocol = "protocol"        // the other end does not speak this protocol
 )
 
 // Error says why a message was not accepted.
