@@ -48,6 +48,12 @@ type status struct {
 		Messages uint64   `json:"messages"`
 		Reports  []string `json:"reports"`
 	} `json:"quarantine"`
+	Commands struct {
+		Pending int    `json:"pending"`
+		Leased  int    `json:"leased"`
+		Reports int    `json:"reports"`
+		Error   string `json:"error"`
+	} `json:"commands"`
 	Memory int64 `json:"memory_bytes"`
 	Keys   []struct {
 		ID       string `json:"id"`
@@ -151,6 +157,12 @@ func (s *status) write(w io.Writer, socket string, now time.Time) {
 		}
 	}
 	fmt.Fprintf(w, "disk     %s of %s used, %s free on the file system\n", cli.Bytes(s.Disk.Used), cli.Bytes(s.Disk.Max), cli.Bytes(s.Disk.Free))
+	if n := s.Commands; n.Pending > 0 || n.Reports > 0 {
+		fmt.Fprintf(w, "commands %d wait for programs or are with them (%d), %d reports wait for the hub\n", n.Pending, n.Leased, n.Reports)
+	}
+	if s.Commands.Error != "" {
+		fmt.Fprintf(w, "         NONE IS TAKEN OR SETTLED: %s\n", s.Commands.Error)
+	}
 	for _, k := range s.Keys {
 		fmt.Fprintf(w, "key      %s\n", keyLine(k.ID, k.Segments, k.Current))
 	}
