@@ -52,7 +52,9 @@ func TestDashboard(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.shows(mainText, "a second note") // without a reload
-	b.shows("document.getElementById('main').querySelector('[data-is=commands-part]').hidden", "false")
+	a.perform(t, "valve.>", operate)
+	b.do(chromedp.SendKeys(`[name=subject]`, "valve.set"), chromedp.SendKeys(`[name=payload]`, evil), chromedp.Click(`[data-is=send] button`))
+	b.shows(`document.querySelector('[data-is=commands]').innerText`, "did "+evil) // what the program answered
 	b.shot("device")
 	page("/streams")
 	b.shows(mainText, "EDGE")
