@@ -24,6 +24,8 @@ const (
 	farewell = 5 * time.Second
 	// maxCommandLine is a payload of 256 KiB, every byte of it escaped, and the rest.
 	maxCommandLine = 2 << 20
+	// maxSettled is more lines than there can be in a socket.
+	maxSettled = 8192
 )
 
 // subscription asks the agent for commands over HTTP, on the same socket.
@@ -35,12 +37,14 @@ type subscription struct {
 
 	mu      sync.Mutex
 	running map[string]bool // ids of which a handler runs or waits to; guarded by mu
+	settled map[string]bool // ids that the agent knows are settled; guarded by mu
+	oldest  []string        // keys of settled, at most maxSettled; guarded by mu
 	work    sync.WaitGroup
 }
 
 func newSubscription(path string, handler Handler, n int) *subscription {
 	return &subscription{
-		handler: handler, n: n, places: make(chan struct{}, n), running: map[string]bool{},
+		handler: handler, n: n, places: make(chan struct{}, n), running: map[string]bool{}, settled: map[string]bool{},
 		http: &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		}}},
@@ -130,15 +134,16 @@ func (s *subscription) stream(ctx context.Context, path string) error {
 }
 
 // start has a handler carry out c, unless one does already: then its answer is
-// the one that counts. It waits while n others run; false when ctx has ended.
+// the one that counts. Nor is it carried out again if it was handed over a second
+// time before its ack, and is read only now. It waits while n others run; false when ctx has ended.
 func (s *subscription) start(ctx context.Context, c Command) bool {
 	s.mu.Lock()
-	again := s.running[c.ID]
-	s.running[c.ID] = true
-	s.mu.Unlock()
-	if again {
+	if s.running[c.ID] || s.settled[c.ID] {
+		s.mu.Unlock()
 		return true
 	}
+	s.running[c.ID] = true
+	s.mu.Unlock()
 	select {
 	case s.places <- struct{}{}:
 	case <-ctx.Done():
@@ -147,16 +152,25 @@ func (s *subscription) start(ctx context.Context, c Command) bool {
 	s.work.Go(func() {
 		defer func() { <-s.places }()
 		result, err := s.handler(ctx, c)
-		s.answer(ctx, c.ID, result, err)
+		settled := s.answer(ctx, c.ID, result, err)
 		s.mu.Lock()
+		defer s.mu.Unlock()
 		delete(s.running, c.ID)
-		s.mu.Unlock()
+		if !settled {
+			return
+		}
+		s.settled[c.ID] = true
+		if s.oldest = append(s.oldest, c.ID); len(s.oldest) > maxSettled {
+			delete(s.settled, s.oldest[0])
+			s.oldest = s.oldest[1:]
+		}
 	})
 	return true
 }
 
-// answer tells the agent what became of a command until it has heard it.
-func (s *subscription) answer(ctx context.Context, id string, result []byte, err error) {
+// answer tells the agent what became of a command until it has heard it; then
+// settled tells whether that was its end.
+func (s *subscription) answer(ctx context.Context, id string, result []byte, err error) (settled bool) {
 	verb, body := "ack", result[:min(len(result), maxResult)]
 	if err != nil {
 		verb, body = "nak", []byte(err.Error())
@@ -175,12 +189,15 @@ func (s *subscription) answer(ctx context.Context, id string, result []byte, err
 		resp, err := s.ask(patience, http.MethodPost, "/v1/commands/"+url.PathEscape(id)+"/"+verb, body)
 		if err == nil {
 			resp.Body.Close()
-			return
+			return verb != "nak"
 		}
 		// Refused for good: it is settled otherwise, or not known any more. It will
 		// not be delivered again, so there is nobody left to tell.
-		if final(err) || !pause(patience, &wait) {
-			return
+		if final(err) {
+			return true
+		}
+		if !pause(patience, &wait) {
+			return false
 		}
 	}
 }
