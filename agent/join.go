@@ -87,7 +87,7 @@ func (a *Agent) newNATSUplink(st store) (uplinks, error) {
 		Epoch:      func() wire.Epoch { return sp.Stats().Epoch },
 		Class:      a.linkClass,
 		FreshFirst: a.cfg.Spool.Order == freshFirst, FreshShare: a.cfg.Spool.FreshShare,
-		Flush: a.cfg.Link.Flush, Policy: a.policy, MaxRate: a.cfg.Link.MaxRate, MaxFrame: a.cfg.Link.maxFrame(),
+		Tuning: uplink.Tuning{Flush: a.cfg.Link.Flush, MaxRate: a.cfg.Link.MaxRate, MaxFrame: a.cfg.Link.maxFrame()}, Policy: a.policy,
 		Heartbeat: func() wire.Heartbeat { return heartbeat(sp.Stats(), sp.Err(), a.started) },
 		Hooks:     hooks,
 		Attached:  down.Run,

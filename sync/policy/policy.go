@@ -47,6 +47,19 @@ func New(c Config) *Policy {
 	}
 }
 
+// Set changes MaxRate, DailyBytes and Windows to those of c. What was used of the
+// day counts on; a new rate begins with nothing owed.
+func (p *Policy) Set(c Config) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.MaxRate != p.cfg.MaxRate {
+		p.all, p.urgent = bucket{rate: c.MaxRate}, bucket{rate: c.MaxRate}
+	}
+	p.cfg.MaxRate, p.cfg.DailyBytes, p.cfg.Windows = c.MaxRate, c.DailyBytes, c.Windows
+	p.budget.limit = c.DailyBytes
+	p.spans = make([]span, len(c.Windows))
+}
+
 // Allow reports whether a frame of the lane may start now. If not, again is when
 // to ask once more: the moment at which it may, as far as that is known now, but
 // no later than a minute from now where the wall clock decides.

@@ -99,3 +99,37 @@ func TestRateSurvivesClockJumps(t *testing.T) {
 		t.Errorf("waits %v", again.Sub(monday))
 	}
 }
+
+// What is set at run time holds at once: nobody waits for what an old rate, budget
+// or window asked for, and what was used of the day counts on.
+func TestSet(t *testing.T) {
+	never, err := ParseCron("0 0 29 2 *")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := New(Config{MaxRate: 1, Zone: time.UTC})
+	may := func(l wire.Lane) bool { ok, _ := p.Allow(monday, l); return ok }
+	p.Sent(monday, wire.Normal, 4000)
+	if may(wire.Normal) {
+		t.Fatal("4000 bytes at 1 B/s are paid for")
+	}
+	p.Set(Config{})
+	if !may(wire.Normal) {
+		t.Error("the old rate holds")
+	}
+	p.Set(Config{DailyBytes: 4000})
+	if may(wire.Normal) {
+		t.Error("what was used without a budget does not count")
+	}
+	p.Set(Config{DailyBytes: 5000, Windows: []Window{{Lanes: []wire.Lane{wire.Bulk}, Cron: never, For: time.Hour}}})
+	if !may(wire.Normal) || may(wire.Bulk) {
+		t.Errorf("normal %v, bulk %v", may(wire.Normal), may(wire.Bulk))
+	}
+	p.Set(Config{MaxRate: 1000})
+	if !may(wire.Bulk) {
+		t.Error("the old window holds")
+	}
+	if s := p.State(monday); s.MaxRate != 1000 || s.DailyBytes != 0 || s.Used != 4000 {
+		t.Errorf("%+v", s)
+	}
+}

@@ -56,13 +56,11 @@ type Config struct {
 	// are filled in here. nil: an empty one.
 	Heartbeat func() wire.Heartbeat
 
-	Window     int           // bytes in flight; 0: 32 MiB
-	FreshFirst bool          // what is accepted after a session has opened goes ahead of the backlog
-	FreshShare int           // percent of a lane's bytes that are its while there is a backlog; 0: 50
-	Flush      time.Duration // how long small messages wait for company; urgent ones never
-	Policy     Policy        // what the link may be used for; nil: everything. Kick after it has changed
-	MaxRate    int64         // bytes a second to which Policy holds, if any: frames are sized by it too
-	MaxFrame   int           // bytes of a frame; 0: as the link carries
+	Window     int    // bytes in flight; 0: 32 MiB
+	FreshFirst bool   // what is accepted after a session has opened goes ahead of the backlog
+	FreshShare int    // percent of a lane's bytes that are its while there is a backlog; 0: 50
+	Tuning            // to begin with
+	Policy     Policy // what the link may be used for; nil: everything. Kick or Tune after it has changed
 	Hooks      Hooks
 
 	// Attached shares the connection with whoever else talks to the hub: it is
@@ -73,6 +71,13 @@ type Config struct {
 	Log  *slog.Logger     // nil: discard
 	Now  func() time.Time // nil: time.Now
 	Rand func() float64   // [0,1), for the jitter; nil: math/rand/v2
+}
+
+// Tuning is what can be changed while sessions go on.
+type Tuning struct {
+	Flush    time.Duration // how long small messages wait for company; urgent ones never
+	MaxRate  int64         // bytes a second to which Policy holds, if any: frames are sized by it too
+	MaxFrame int           // bytes of a frame; 0: as the link carries
 }
 
 // Hooks feed metrics. Each may be nil; they are called from one goroutine and

@@ -16,10 +16,11 @@ import (
 type Uplink struct {
 	cfg Config
 
-	kick, changed, reset, wait, expect chan struct{} // capacity 1: wake Run
+	kick, changed, reset, wait, expect, tuned chan struct{} // capacity 1: wake Run
 
 	mu     sync.Mutex
 	status Status // guarded by mu; written by Run
+	tuning Tuning // guarded by mu; read by Run
 }
 
 // New returns an uplink; Run does its work. It panics if a required part of cfg
@@ -49,6 +50,8 @@ func New(cfg Config) *Uplink {
 		reset:   make(chan struct{}, 1),
 		wait:    make(chan struct{}, 1),
 		expect:  make(chan struct{}, 1),
+		tuned:   make(chan struct{}, 1),
+		tuning:  cfg.Tuning,
 		status:  Status{Since: cfg.Now()},
 	}
 }
@@ -68,6 +71,20 @@ func (u *Uplink) Expect() { wake(u.expect) }
 // Changed sends a heartbeat soon: the agent's state, or the class of its link,
 // has changed.
 func (u *Uplink) Changed() { wake(u.changed) }
+
+// Tune changes what a session goes on with; Policy is asked again.
+func (u *Uplink) Tune(t Tuning) {
+	u.mu.Lock()
+	u.tuning = t
+	u.mu.Unlock()
+	wake(u.tuned)
+}
+
+func (u *Uplink) tuningNow() Tuning {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.tuning
+}
 
 // ResetHub forgets the pinned hub: the next one that answers is accepted.
 func (u *Uplink) ResetHub() error {
@@ -151,6 +168,8 @@ func (u *Uplink) Run(ctx context.Context) error {
 			r.step(Awaited{})
 		case <-u.expect:
 			r.step(Awaited{Next: true})
+		case <-u.tuned:
+			r.step(Tuned{u.tuningNow()})
 		case <-u.kick:
 			r.step(Kicked{})
 		case <-u.reset:

@@ -172,6 +172,8 @@ func (s *Sender) Step(now time.Time, in Event) []Action {
 		s.confirm()
 	case Kicked:
 		s.kick()
+	case Tuned:
+		s.tune(ev.Tuning)
 	case HubReset:
 		s.hubID = ""
 		s.kick()

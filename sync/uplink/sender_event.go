@@ -54,6 +54,8 @@ type (
 	TokenSaved struct{ Token string }
 	// Kicked: the host's link has come up, so waiting makes no sense.
 	Kicked struct{}
+	// Tuned: this holds from now on, and Policy may say something else.
+	Tuned struct{ Tuning }
 	// HubReset: the pinned hub is forgotten.
 	HubReset struct{}
 	// Ticked: time has passed.
@@ -117,6 +119,7 @@ func (Awaited) senderEvent()     {}
 func (Progressed) senderEvent()  {}
 func (TokenSaved) senderEvent()  {}
 func (Kicked) senderEvent()      {}
+func (Tuned) senderEvent()       {}
 func (HubReset) senderEvent()    {}
 func (Ticked) senderEvent()      {}
 func (Stopped) senderEvent()     {}

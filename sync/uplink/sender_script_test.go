@@ -162,6 +162,8 @@ func (p *senderScript) command(f []string) {
 		p.step(Progressed{p.now})
 	case "kick":
 		p.step(Kicked{})
+	case "tune": // tune [flush=TIME] [rate=BYTES] [frame=BYTES]
+		p.step(Tuned{Tuning{p.duration(args["flush"]), int64(number(args["rate"])), number(args["frame"])}})
 	case "reset":
 		p.step(HubReset{})
 	case "stop":

@@ -111,12 +111,7 @@ func (s *Sender) replied(r *wire.OpenReply) {
 		wakeAt:   never,
 		opened:   s.now, heard: s.now, sent: s.now, advanced: s.now,
 	}
-	if s.cfg.MaxRate > 0 {
-		s.window.most = frameAt(float64(s.cfg.MaxRate))
-	}
-	if s.cfg.MaxFrame > 0 {
-		s.window.most = min(s.window.most, max(s.cfg.MaxFrame, frameLeast))
-	}
+	s.limitFrames()
 	if r.Stream == wire.StreamName {
 		s.pack.stream = wire.NewStreamEncoder()
 	}

@@ -173,3 +173,22 @@ func (w *window) round(now time.Time) {
 	copy(w.rates[1:], w.rates[:rounds-1])
 	w.rates[0] = 0
 }
+
+// limitFrames sizes the frames of a session by what it may use of the link.
+func (s *Sender) limitFrames() {
+	s.window.most = frameMost
+	if s.cfg.MaxRate > 0 {
+		s.window.most = frameAt(float64(s.cfg.MaxRate))
+	}
+	if s.cfg.MaxFrame > 0 {
+		s.window.most = min(s.window.most, max(s.cfg.MaxFrame, frameLeast))
+	}
+}
+
+// tune goes on with t. Frames that are under way stay as they are.
+func (s *Sender) tune(t Tuning) {
+	s.cfg.Flush, s.cfg.MaxRate, s.cfg.MaxFrame = t.Flush, t.MaxRate, t.MaxFrame
+	if s.phase == phaseOpen {
+		s.limitFrames()
+	}
+}

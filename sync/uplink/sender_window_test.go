@@ -127,3 +127,22 @@ func TestFramesOfALimitedRate(t *testing.T) {
 		}
 	}
 }
+
+// A session goes on with other frames when the limits change, up and down.
+func TestTuneSizesFrames(t *testing.T) {
+	s := NewSender(SenderConfig{})
+	s.tune(Tuning{MaxFrame: 9000}) // before there is a session
+	s.phase, s.window = phaseOpen, newWindow(0, 1<<20, time.Second)
+	for _, c := range []struct {
+		t    Tuning
+		want int
+	}{
+		{Tuning{MaxFrame: 9000}, 9000}, {Tuning{MaxFrame: 1}, frameLeast}, {Tuning{}, frameMost},
+		{Tuning{MaxRate: 20_000}, frameAt(20_000)}, {Tuning{MaxRate: 1, MaxFrame: 9000}, frameLeast},
+	} {
+		s.tune(c.t)
+		if s.window.most != c.want {
+			t.Errorf("%+v: frames of %d bytes, want %d", c.t, s.window.most, c.want)
+		}
+	}
+}
