@@ -10,15 +10,19 @@ import (
 // Logger is the log of a program: text on a terminal and JSON elsewhere when
 // the format is auto.
 func Logger(w io.Writer, cfg conf.Log) *slog.Logger {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(cfg.Level)); err != nil {
-		panic("cli: " + err.Error()) // conf.Level lets only slog's own names through
-	}
-	opts := &slog.HandlerOptions{Level: l, ReplaceAttr: readable}
+	l, _ := LeveledLogger(w, cfg)
+	return l
+}
+
+// LeveledLogger is Logger with a level that can be changed.
+func LeveledLogger(w io.Writer, cfg conf.Log) (*slog.Logger, *slog.LevelVar) {
+	level := new(slog.LevelVar)
+	level.Set(cfg.Level.Slog())
+	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: readable}
 	if cfg.Format == "json" || cfg.Format == "auto" && !Terminal(w) {
-		return slog.New(slog.NewJSONHandler(w, opts))
+		return slog.New(slog.NewJSONHandler(w, opts)), level
 	}
-	return slog.New(slog.NewTextHandler(w, opts))
+	return slog.New(slog.NewTextHandler(w, opts)), level
 }
 
 // readable writes durations as 1.5s, in JSON too.

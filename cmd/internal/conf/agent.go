@@ -1,6 +1,9 @@
 package conf
 
-import _ "embed" // the example
+import (
+	_ "embed" // the example
+	"log/slog"
+)
 
 // AgentExample is the commented example; it is also where the defaults come from.
 //
@@ -121,6 +124,14 @@ type Level string
 // UnmarshalText refuses what slog has no name for.
 func (l *Level) UnmarshalText(b []byte) error {
 	return word((*string)(l), b, "debug", "info", "warn", "error")
+}
+
+// Slog is the level as the log has it.
+func (l Level) Slog() (out slog.Level) {
+	if err := out.UnmarshalText([]byte(l)); err != nil {
+		panic("conf: " + err.Error()) // UnmarshalText lets only slog's own names through
+	}
+	return out
 }
 
 // Format is how a line of the log looks.

@@ -11,7 +11,7 @@
 //
 // Reading order: agent.yaml and hub.yaml (the defaults), agent.go and hub.go
 // (their shape), load.go (the layers), decode.go (one layer), value.go (sizes,
-// durations, percents), env.go (variables), user.go (places of the current
+// durations, percents), overlay.go (what a hub may change), env.go (variables), user.go (places of the current
 // user), place.go (where
 // a mistake that a package found was written), show.go (the way back to text).
 package conf
