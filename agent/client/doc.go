@@ -13,9 +13,10 @@
 // command at once. A command can be delivered more than once, always under its id.
 //
 // A Client does not reconnect: a program that wants to go on dials again, and
-// decides by itself what to do about what is unknown. Subscribe does reconnect.
+// decides by itself what to do about what is unknown. Subscribe and WatchDesired do
+// reconnect.
 //
 // Reading order: message.go, client.go (dial, publish), pending.go (what is not
-// answered), commands.go and subscription.go (over HTTP, on the same socket). FRAMES.md is
+// answered), commands.go, subscription.go and desired.go (over HTTP, on the same socket). FRAMES.md is
 // the protocol of publishing.
 package client
