@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fieldpost/fieldpost/agent/command"
+	"github.com/fieldpost/fieldpost/agent/settings"
 	"github.com/fieldpost/fieldpost/sync/policy"
 	"github.com/fieldpost/fieldpost/sync/uplink"
 	"github.com/fieldpost/fieldpost/sync/wire"
@@ -40,12 +41,17 @@ type Agent struct {
 	stopping chan struct{} // closed when the agent begins to stop
 	rewound  atomic.Uint64 // messages that a hub has lost, and we no longer hold
 
-	mu    sync.Mutex
-	class string  // of the link; guarded by mu
-	up    uplinks // nil until the spool is open; guarded by mu
+	tuned   atomic.Pointer[Settings] // in effect
+	retuned chan struct{}            // capacity 1: wakes who waits for a daily budget
 
-	policy   *policy.Policy // of the link; set before the gate opens
-	commands *command.Store // the same
+	mu     sync.Mutex
+	chosen chosenClass // of the link; guarded by mu
+	up     uplinks     // nil until the spool is open; guarded by mu
+
+	policy   *policy.Policy  // of the link; set before the gate opens
+	commands *command.Store  // the same
+	desired  *settings.Store // the same
+	exchange *settings.Exchange
 
 	// What the agent is joined from; tests put others here.
 	openStore func() (store, error)
@@ -60,6 +66,7 @@ type uplinks interface {
 	Await()
 	Expect()
 	Changed()
+	Tune(t uplink.Tuning)
 	ResetHub() error
 }
 
@@ -74,13 +81,15 @@ func New(cfg Config) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		cfg: cfg, device: device, started: time.Now(), log: cfg.Log, class: cfg.Link.Class,
+		cfg: cfg, device: device, started: time.Now(), log: cfg.Log,
 		bodies:   newBudget(cfg.Socket.MaxInflight),
 		lines:    newBudget(2 * wire.MaxCount),
 		frames:   newFrameBudgets(cfg.Socket),
 		stopping: make(chan struct{}),
 		readers:  make(chan struct{}, maxSpoolReaders),
+		retuned:  make(chan struct{}, 1),
 	}
+	a.tuned.Store(cfg.settings())
 	a.gate.idle = make(chan struct{})
 	a.metrics = newMetrics(a)
 	a.openStore, a.newUplink = a.openSpool, a.newNATSUplink
@@ -117,7 +126,9 @@ func (a *Agent) runStore(ctx context.Context) error {
 		a.stop()
 		return err
 	}
-	a.policy, a.commands = a.newPolicy(), a.openCommands(st)
+	a.commands = a.openCommands(st)
+	a.openDesired()
+	a.policy = a.newPolicy()
 	up, err := a.newUplink(st)
 	if err != nil {
 		a.stop()
@@ -129,11 +140,13 @@ func (a *Agent) runStore(ctx context.Context) error {
 	var keeper sync.WaitGroup
 	keeper.Go(func() { a.keepUsage(usageCtx) })
 	keeper.Go(func() { a.commands.Run(usageCtx) })
-	upDone := make(chan error, 1)
-	go func() { upDone <- up.Run(upCtx) }()
+	keeper.Go(func() { a.desired.Run(usageCtx) })
+	keeper.Go(func() { a.exchange.Run(usageCtx) })
 	a.mu.Lock()
 	a.up = up
 	a.mu.Unlock()
+	upDone := make(chan error, 1)
+	go func() { upDone <- up.Run(upCtx) }()
 	a.gate.open(st)
 	a.log.Info("ready", "device", a.device, "socket", a.cfg.Socket.Path, "after", time.Since(began).Round(time.Millisecond))
 
@@ -171,18 +184,31 @@ func (a *Agent) stop() {
 	close(a.stopping)
 }
 
+// chosenClass is what a person has set. It holds until restart, and over the
+// class that the settings had then: another one there is news that counts more.
+type chosenClass struct{ class, over string }
+
 // linkClass is the class of link that is up.
 func (a *Agent) linkClass() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.class
+	return a.classOver(a.tuned.Load().Link.Class)
 }
 
-// setLinkClass holds until restart.
+// classOver is the class with settings that name one; mu is held.
+func (a *Agent) classOver(class string) string {
+	if a.chosen.class != "" && a.chosen.over == class {
+		return a.chosen.class
+	}
+	return class
+}
+
+// setLinkClass holds until restart, or until the settings name another class.
 func (a *Agent) setLinkClass(class string) {
 	a.mu.Lock()
-	changed := a.class != class
-	a.class = class
+	over := a.tuned.Load().Link.Class
+	changed := a.classOver(over) != class
+	a.chosen = chosenClass{class, over}
 	up := a.up
 	a.mu.Unlock()
 	if up != nil {

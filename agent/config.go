@@ -38,10 +38,17 @@ type Config struct {
 	Version string       // of the program, for status and metrics; empty: "dev"
 	Log     *slog.Logger // nil: discard
 
+	Level    slog.Level     // log.level
+	LevelVar *slog.LevelVar // of Log, so that the level can be changed; nil: it cannot
+	// Overlay is the configuration with a JSON object laid over it, of which log.level,
+	// link and lanes may be keys; the error names what is wrong in it. nil: none of them may.
+	Overlay func(object []byte) (Config, error)
+
 	// Limits of waiting; tests shorten them.
 	HeaderTimeout time.Duration // for a request's headers; 0: 10 s
 	BodyTimeout   time.Duration // without a byte of a body; 0: 30 s
 	StopTimeout   time.Duration // to finish what was accepted; 0: 20 s
+	TrialTime     time.Duration // until the link has to be back with other settings; 0: 1 min
 
 	// Dialer replaces the one that Hub describes. Tests only; nil in production.
 	Dialer link.Dialer

@@ -15,7 +15,7 @@
 // publish.go (one message), ndjson.go, stream.go and line.go (many). Over frames:
 // frames.go (a connection), chunk.go and freelist.go (its memory), group.go (publishes
 // that share an answer). Then submit.go (to the spool), wait.go and tap.go (what came of it),
-// commands.go (what comes from the hub; agent/command keeps it),
+// commands.go and desired.go (what comes from the hub; agent/command and agent/settings keep it),
 // status.go, metrics.go, problem.go (how errors are told), spooltools.go and
 // spoolstream.go (what an operator does), folder.go (the same without an agent) and budget.go.
 package agent

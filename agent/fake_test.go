@@ -213,10 +213,11 @@ func (u *fakeUplink) Status() uplink.Status {
 		{At: time.Unix(1700000000, 0), Up: true, Hub: "nats://h:4222"},
 	}}
 }
-func (u *fakeUplink) Await()   {}
-func (u *fakeUplink) Expect()  {}
-func (u *fakeUplink) Kick()    { u.mu.Lock(); u.kicks++; u.mu.Unlock() }
-func (u *fakeUplink) Changed() {}
+func (u *fakeUplink) Await()               {}
+func (u *fakeUplink) Expect()              {}
+func (u *fakeUplink) Tune(_ uplink.Tuning) {}
+func (u *fakeUplink) Kick()                { u.mu.Lock(); u.kicks++; u.mu.Unlock() }
+func (u *fakeUplink) Changed()             {}
 func (u *fakeUplink) ResetHub() error {
 	u.mu.Lock()
 	u.reset++

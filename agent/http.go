@@ -28,6 +28,7 @@ var routes = map[string]route{
 	"/v1/tap":       {"GET", []string{"filter"}, (*Agent).tap},
 	"/v1/commands":  {"GET", []string{"filter", "max"}, (*Agent).subscribe},
 	"/v1/status":    {"GET", nil, (*Agent).status},
+	"/v1/desired":   {"GET", []string{"wait"}, (*Agent).getDesired},
 	"/v1/link":      {"PUT", nil, (*Agent).putLink},
 	"/v1/hub/reset": {"POST", nil, (*Agent).resetHub},
 
@@ -86,6 +87,8 @@ func (a *Agent) dispatch(w http.ResponseWriter, r *http.Request) *problem {
 		rt, ok = publishRoute, true
 	case strings.HasPrefix(path, commandPath):
 		rt, ok = settleRoute, true
+	case strings.HasPrefix(path, desiredPath):
+		rt, ok = desiredRoute, true
 	}
 	if !ok {
 		return newProblem(codeNotFound, "%s is not a path of this API", r.URL.Path)
@@ -199,12 +202,5 @@ func (a *Agent) bodyProblem(err error, got int) *problem {
 	return newProblem(codeBadRequest, "the body ends after %d bytes, before it is complete (%v)", got, err)
 }
 
-// lane is the one that a rule of the configuration gives to a subject.
-func (a *Agent) lane(subject string) wire.Lane {
-	for _, r := range a.cfg.Lanes {
-		if wire.MatchFilter(r.Match, subject) {
-			return r.Lane
-		}
-	}
-	return wire.Normal
-}
+// lane is the one that a rule gives to a subject now.
+func (a *Agent) lane(subject string) wire.Lane { return a.tuned.Load().lane(subject) }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -80,18 +81,21 @@ func (a *Agent) newNATSUplink(st store) (uplinks, error) {
 	hooks := a.metrics.hooks(func(n uint64) { a.rewound.Add(n) })
 	count := hooks.Transition
 	hooks.Transition = func(up bool) { count(up); sp.LinkUp(up) }
-	down := downlink.New(downlink.Config{Device: a.device, Store: a.commands, HubID: sp.HubID, Class: a.linkClass, Log: a.log})
+	down := downlink.New(downlink.Config{Device: a.device, Store: a.exchange, HubID: sp.HubID, Class: a.linkClass, Log: a.log})
 	return uplink.New(uplink.Config{
 		Device: a.device, Version: a.cfg.Version, Labels: a.cfg.Labels,
 		Source: sp, Pins: sp, Dialer: dialer,
 		Epoch:      func() wire.Epoch { return sp.Stats().Epoch },
 		Class:      a.linkClass,
 		FreshFirst: a.cfg.Spool.Order == freshFirst, FreshShare: a.cfg.Spool.FreshShare,
-		Tuning: uplink.Tuning{Flush: a.cfg.Link.Flush, MaxRate: a.cfg.Link.MaxRate, MaxFrame: a.cfg.Link.maxFrame()}, Policy: a.policy,
+		Tuning: a.tuned.Load().Link.tuning(), Policy: a.policy,
 		Heartbeat: func() wire.Heartbeat { return heartbeat(sp.Stats(), sp.Err(), a.started) },
 		Hooks:     hooks,
-		Attached:  down.Run,
-		Log:       a.log,
+		Attached: func(ctx context.Context, c link.Conn) {
+			a.desired.SessionUp()
+			down.Run(ctx, c)
+		},
+		Log: a.log,
 	}), nil
 }
 

@@ -281,6 +281,7 @@ var lineKeys = map[string]lineKey{
 // lineParser reads the lines of one request.
 type lineParser struct {
 	a       *Agent
+	rules   *Settings    // of an atomic batch, which goes to one lane; nil: as they are when a line comes
 	now     int64        // Unix milliseconds
 	subject string       // of the line before: most are the same
 	compact bytes.Buffer // scratch
@@ -321,7 +322,11 @@ func (lp *lineParser) parse(line []byte) (m wire.Message, lane wire.Lane, p *pro
 		return m, 0, newProblem(codeBadSubject, "the line has no subject")
 	}
 	if seen&keyLane == 0 {
-		lane = lp.a.lane(m.Subject)
+		rules := lp.rules
+		if rules == nil {
+			rules = lp.a.tuned.Load()
+		}
+		lane = rules.lane(m.Subject)
 	}
 	return m, lane, lp.a.checkPayload(len(m.Payload))
 }

@@ -89,16 +89,20 @@ func (l LinkConfig) validate(bad func(key, format string, args ...any)) {
 // newPolicy builds what the uplink asks, from the configuration and what an
 // earlier run left.
 func (a *Agent) newPolicy() *policy.Policy {
-	windows, _ := a.cfg.Link.windows() // Validate has refused faults
-	c := policy.Config{Class: a.linkClass, MaxRate: a.cfg.Link.MaxRate, DailyBytes: a.cfg.Link.DailyBytes, Windows: windows}
-	if c.DailyBytes > 0 {
-		usage, err := loadUsage(a.usageFile())
-		if err != nil {
-			a.log.Warn("what was used of link.daily_bytes is not known; the count starts anew", "err", err)
-		}
-		c.Usage = usage
+	c := a.tuned.Load().Link.policy()
+	c.Class = a.linkClass
+	usage, err := loadUsage(a.usageFile())
+	if err != nil && c.DailyBytes > 0 {
+		a.log.Warn("what was used of link.daily_bytes is not known; the count starts anew", "err", err)
 	}
+	c.Usage = usage
 	return policy.New(c)
+}
+
+// policy is the link's limits as the uplink's policy has them.
+func (l LinkConfig) policy() policy.Config {
+	windows, _ := l.windows() // Validate has refused faults
+	return policy.Config{MaxRate: l.MaxRate, DailyBytes: l.DailyBytes, Windows: windows}
 }
 
 // usageJSON is the file link.json in data_dir.
@@ -144,10 +148,14 @@ func saveUsage(name string, u policy.Usage) error {
 }
 
 // keepUsage saves what is used of the daily budget until ctx ends, and then once
-// more. Without a budget there is nothing to keep.
+// more. Without a budget there is nothing to keep: it waits for one.
 func (a *Agent) keepUsage(ctx context.Context) {
-	if a.cfg.Link.DailyBytes == 0 {
-		return
+	for a.tuned.Load().Link.DailyBytes == 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.retuned:
+		}
 	}
 	tick := time.NewTicker(usageEvery)
 	defer tick.Stop()
@@ -160,8 +168,12 @@ func (a *Agent) keepUsage(ctx context.Context) {
 			ended = true
 		case <-tick.C:
 		}
+		limit := a.tuned.Load().Link.DailyBytes
+		if limit == 0 && !ended {
+			continue // it was taken away
+		}
 		u := a.policy.Usage(time.Now())
-		little := u.Day == saved.Day && u.Bytes-saved.Bytes < a.cfg.Link.DailyBytes/100 && time.Since(savedAt) < usageLate
+		little := u.Day == saved.Day && u.Bytes-saved.Bytes < limit/100 && time.Since(savedAt) < usageLate
 		if (u == saved || little) && !ended {
 			continue
 		}

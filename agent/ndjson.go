@@ -59,7 +59,7 @@ func (a *Agent) publishLines(w http.ResponseWriter, r *http.Request) *problem {
 	if p != nil {
 		return p
 	}
-	b := batch{a: a, parser: lineParser{a: a, now: time.Now().UnixMilli()}}
+	b := batch{a: a, parser: lineParser{a: a, rules: a.tuned.Load(), now: time.Now().UnixMilli()}}
 	if p := b.parseAll(bd.b); p != nil {
 		b.release()
 		bd.release(a)

@@ -26,7 +26,8 @@ const (
 	codeBadMethod  = "method_not_allowed"
 	codeRemoved    = "removed" // accepted once, and never to be delivered
 	codeTimeout    = "timeout"
-	codeSettled    = "settled" // a command, and otherwise than asked for
+	codeSettled    = "settled"  // a command, and otherwise than asked for
+	codeOutdated   = "outdated" // a version of the desired settings that is not, or no longer, to be spoken of
 	codeTooLarge   = "too_large"
 	codeQuota      = "quota"
 	codeInternal   = "internal"
@@ -56,6 +57,7 @@ var kinds = map[string]struct {
 	codeRemoved:    {410, "The message was removed", 0},
 	codeTimeout:    {408, "The request came too slowly", 0},
 	codeSettled:    {409, "The command is settled", 0},
+	codeOutdated:   {409, "Not these settings", 0},
 	codeTooLarge:   {413, "Too large", 0},
 	codeQuota:      {429, "Too much at once", 1},
 	codeInternal:   {500, "Internal error", 0},

@@ -24,6 +24,7 @@ type statusJSON struct {
 	Dropped    map[string]uint64      `json:"dropped"`
 	Quarantine quarantineJSON         `json:"quarantine"`
 	Commands   commandsJSON           `json:"commands"`
+	Desired    *desiredStatus         `json:"desired,omitempty"`      // if the hub has ever wanted something
 	Memory     int64                  `json:"memory_bytes,omitempty"` // of the backlog, what is in memory only
 	Keys       []keyUseJSON           `json:"keys,omitempty"`
 }
@@ -140,6 +141,7 @@ func (a *Agent) statusOf(s spool.Stats, l uplink.Status) statusJSON {
 		out.Link.History = append(out.Link.History, transitionJSON{timeOrNull(t.At), t.Up, t.Hub, t.Reason})
 	}
 	out.Commands = a.commandsStatus()
+	out.Desired = a.desiredStatus()
 	out.Memory = s.Memory
 	for _, k := range s.Keys {
 		out.Keys = append(out.Keys, keyUseJSON(k))
@@ -183,7 +185,7 @@ func (a *Agent) putLink(w http.ResponseWriter, r *http.Request) *problem {
 	if err := json.Unmarshal(bd.b, &in); err != nil {
 		return newProblem(codeBadRequest, "the body is not like %s: %v", example, err)
 	}
-	if names := a.cfg.Link.classes(); !slices.Contains(names, in.Class) {
+	if names := a.tuned.Load().Link.classes(); !slices.Contains(names, in.Class) {
 		return newProblem(codeBadRequest, "class %q is not one of %s; another name has to be the class of a window in link.windows", in.Class, strings.Join(names, ", "))
 	}
 	a.setLinkClass(in.Class)

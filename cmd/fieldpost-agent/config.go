@@ -52,6 +52,19 @@ func load(s conf.Source) (*conf.Agent, agent.Config, conf.Origins, error) {
 	return file, cfg, origins, nil
 }
 
+// overlaid is f with what the hub wants of it.
+func overlaid(f *conf.Agent, object []byte) (agent.Config, error) {
+	f, err := f.Overlay(object)
+	if err != nil {
+		return agent.Config{}, err
+	}
+	cfg, err := toAgent(f)
+	if err := errors.Join(err, cfg.Validate()); err != nil {
+		return agent.Config{}, conf.InOverlay(err)
+	}
+	return cfg, nil
+}
+
 // toAgent is complete even if it finds a mistake, so that others are found too.
 func toAgent(f *conf.Agent) (agent.Config, error) {
 	lanes, err := laneRules(f.Lanes)
@@ -84,6 +97,7 @@ func toAgent(f *conf.Agent) (agent.Config, error) {
 		Syslog:  agent.SyslogConfig{Socket: f.Syslog.Socket},
 		Metrics: agent.MetricsConfig{Listen: f.Metrics.Listen},
 		Version: cli.Version(version),
+		Level:   f.Log.Level.Slog(),
 	}
 	if cfg.Spool.CommitDelay == 0 {
 		cfg.Spool.CommitDelay = -1 // 0 in Config is the default

@@ -4,7 +4,7 @@
 // Reading order: main.go (the verbs), config.go (from agent.yaml to
 // agent.Config), keyfile.go, memory.go, run.go (the agent itself), socket.go (how the other verbs find
 // and ask it), publish.go, negative.go, lines.go, subscribe.go, execute.go,
-// tap.go, status.go, watch.go, drain.go, progress.go, link.go, hub.go;
+// tap.go, status.go, watch.go, drain.go, progress.go, link.go, desired.go, hub.go;
 // spool.go (an agent or its folder), spoolshow.go, spoolexport.go, spoolremove.go.
 package main
 
@@ -41,6 +41,6 @@ and brings them to the hub, exactly once, whenever the link is up.
 	}
 	cli.ConfigFlag(c, conf.AgentFile)
 	c.AddCommand(runCommand(), publishCommand(), subscribeCommand(), tapCommand(), statusCommand(), drainCommand(),
-		linkCommand(), hubCommand(), spoolCommand(), cli.ConfigCommand(configuration()), cli.VersionCommand(cli.Version(version)))
+		linkCommand(), desiredCommand(), hubCommand(), spoolCommand(), cli.ConfigCommand(configuration()), cli.VersionCommand(cli.Version(version)))
 	return c
 }

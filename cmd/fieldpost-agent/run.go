@@ -25,7 +25,8 @@ func runCommand() *cobra.Command {
 				return cli.Exit(cli.BadConfig, err)
 			}
 			limitMemory()
-			cfg.Log = cli.Logger(c.ErrOrStderr(), file.Log)
+			cfg.Log, cfg.LevelVar = cli.LeveledLogger(c.ErrOrStderr(), file.Log)
+			cfg.Overlay = func(object []byte) (agent.Config, error) { return overlaid(file, object) }
 			ctx, stop := cli.Signals(c.ErrOrStderr())
 			defer stop()
 			if origins["socket.path"] == "user" {

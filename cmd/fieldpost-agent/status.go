@@ -54,6 +54,11 @@ type status struct {
 		Reports int    `json:"reports"`
 		Error   string `json:"error"`
 	} `json:"commands"`
+	Desired struct {
+		Version string `json:"version"`
+		State   string `json:"state"`
+		Reason  string `json:"reason"`
+	} `json:"desired"`
 	Memory int64 `json:"memory_bytes"`
 	Keys   []struct {
 		ID       string `json:"id"`
@@ -162,6 +167,9 @@ func (s *status) write(w io.Writer, socket string, now time.Time) {
 	}
 	if s.Commands.Error != "" {
 		fmt.Fprintf(w, "         NONE IS TAKEN OR SETTLED: %s\n", s.Commands.Error)
+	}
+	if d := s.Desired; d.Version != "" {
+		fmt.Fprintf(w, "desired  %s\n", desiredLine(d.Version, d.State, d.Reason))
 	}
 	for _, k := range s.Keys {
 		fmt.Fprintf(w, "key      %s\n", keyLine(k.ID, k.Segments, k.Current))
