@@ -21,7 +21,7 @@ func TestOnlyTheHubWritesItsStreams(t *testing.T) {
 	}
 	defer nc.Close()
 	subjects := []string{"edge.press-7.fake", "fp.blocks.press-7.0011223344556677.normal", "dead.gap.press-7",
-		"$KV.fieldpost_hub.hub_id", "$KV.fieldpost_devices.press-7", "fp.wake.press-7", "fp.cmd.press-7", "$KV.fieldpost_commands.command.press-7.c1",
+		"$KV.fieldpost_hub.hub_id", "$KV.fieldpost_devices.press-7", "fp.wake.press-7", "fp.cmd.press-7", "$KV.fieldpost_commands.command.press-7.c1", "$KV.fieldpost_desired.doc.device.press-7",
 		"fp.audit.dead_purge", "retry.worker", "$KV.fieldpost_dead.EDGE.1.worker.1", "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.EDGE.worker"}
 	for _, s := range subjects {
 		if err := nc.Publish(s, []byte("x")); err != nil {

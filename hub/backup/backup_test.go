@@ -347,7 +347,7 @@ func TestRefused(t *testing.T) {
 				_, err = s.HubID(ctx(t))
 			}
 			return err
-		}, want: "a hub has run on this target", left: []string{"ADVISORIES", "AUDIT", "BLOCKS", "COMMANDS", "DEAD", "EDGE", "KV_fieldpost_commands", "KV_fieldpost_dead", "KV_fieldpost_devices", "KV_fieldpost_hub", "RETRY"}},
+		}, want: "a hub has run on this target", left: []string{"ADVISORIES", "AUDIT", "BLOCKS", "COMMANDS", "DEAD", "EDGE", "KV_fieldpost_commands", "KV_fieldpost_dead", "KV_fieldpost_desired", "KV_fieldpost_devices", "KV_fieldpost_hub", "RETRY"}},
 		"foreign": {prepare: func(s *store.Store) error {
 			_, err := s.JetStream().CreateStream(ctx(t), jetstream.StreamConfig{Name: "EDGE", Subjects: []string{"other"}})
 			return err

@@ -37,4 +37,6 @@ func commandStreams(l Layout) []jetstream.StreamConfig {
 
 // hasIncarnation reports whether others remember positions in a stream, so that
 // it has to be known again.
-func hasIncarnation(stream string) bool { return stream == Blocks || stream == Commands }
+func hasIncarnation(stream string) bool {
+	return stream == Blocks || stream == Commands || stream == DesiredIndex
+}

@@ -10,7 +10,7 @@
 //
 // Reading order: config.go, server.go and lock_*.go (the embedded server),
 // store.go (open and close), failed.go (the embedded server has failed), streams.go,
-// dead.go, commands.go and check.go (what exists), move.go and sync_*.go (what a backup and a
+// dead.go, commands.go, desired.go and check.go (what exists), move.go and sync_*.go (what a backup and a
 // restore need), batch.go (writing), read.go (single reads from the leader),
 // reader.go (reading a stream in order).
 package store

@@ -58,7 +58,7 @@ func (s *Store) Marked(ctx context.Context) (out []*jetstream.StreamInfo, err er
 
 // rank is where a stream stands in Marked.
 func rank(stream string) int {
-	order := []string{"KV_" + HubBucket, "KV_" + DevicesBucket, "", CommandsIndex, Commands, Retry, Advisories, Audit, DeadIndex, Dead, Blocks}
+	order := []string{"KV_" + HubBucket, "KV_" + DevicesBucket, "", DesiredIndex, CommandsIndex, Commands, Retry, Advisories, Audit, DeadIndex, Dead, Blocks}
 	if i := slices.Index(order, stream); i >= 0 {
 		return i
 	}

@@ -17,7 +17,7 @@ type Info struct {
 	Messages    uint64
 	Bytes       uint64
 	MaxBytes    int64  // −1: unlimited
-	Incarnation string // BLOCKS and COMMANDS: random, new whenever the stream is created
+	Incarnation string // BLOCKS, COMMANDS and DesiredIndex: random, new whenever the stream is created
 	Created     time.Time
 }
 

@@ -36,7 +36,7 @@ type embedded struct {
 // a projected one.
 func users(cfg Config, hub, guest string) []*server.NkeyUser {
 	deny := append([]string{"fp.blocks.>", "fp.wake.>", "fp.cmd.>", AuditPrefix + ">", "dead.>", "retry.>", "$JS.EVENT.>",
-		"$KV.fieldpost_devices.>", "$KV.fieldpost_hub.>", "$KV.fieldpost_dead.>", "$KV.fieldpost_commands.>"}, cfg.Protect...)
+		"$KV.fieldpost_devices.>", "$KV.fieldpost_hub.>", "$KV.fieldpost_dead.>", "$KV.fieldpost_commands.>", "$KV.fieldpost_desired.>"}, cfg.Protect...)
 	return []*server.NkeyUser{
 		{Nkey: hub},
 		{Nkey: guest, Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: deny}}},

@@ -116,6 +116,7 @@ func (s *Store) streams(l Layout) []jetstream.StreamConfig {
 	}
 	out = append(out, deadStreams(l)...)
 	out = append(out, commandStreams(l)...)
+	out = append(out, desiredStream())
 	for _, r := range l.Routes {
 		cfg := jetstream.StreamConfig{
 			Name: r.Name, Description: "Fieldpost: messages of devices",
@@ -216,6 +217,7 @@ func (s *Store) update(ctx context.Context, have *jetstream.StreamInfo, want jet
 	cfg.MaxBytes, cfg.MaxAge, cfg.Discard = want.MaxBytes, want.MaxAge, want.Discard
 	cfg.Compression, cfg.AllowAtomicPublish = want.Compression, want.AllowAtomicPublish
 	cfg.AllowDirect, cfg.AllowRollup, cfg.DenyDelete = want.AllowDirect, want.AllowRollup, want.DenyDelete
+	cfg.AllowMsgTTL = cfg.AllowMsgTTL || want.AllowMsgTTL
 	if want.MaxMsgsPerSubject > 0 {
 		cfg.MaxMsgsPerSubject, cfg.DiscardNewPerSubject = want.MaxMsgsPerSubject, want.DiscardNewPerSubject
 	}
