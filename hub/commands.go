@@ -17,7 +17,7 @@ import (
 func (p *parts) openCommands() (err error) {
 	cfg, m := p.hub.cfg, p.hub.metrics
 	p.commands, err = commands.New(commands.Config{
-		Store: p.store, Conn: p.conn, HubID: p.hubID, Devices: p.registry, Letters: p.dead,
+		Store: p.store, Conn: p.conn, HubID: p.hubID, Devices: p.registry, Letters: p.dead, Desired: p.desired,
 		TTL: cfg.Commands.TTL, AckWait: cfg.Commands.AckWait, MaxDeliver: cfg.Commands.MaxDeliver,
 		OnTransition: func(to wire.CommandState) { m.command(to).Inc() },
 		Rejected:     func(reason string) { m.rejected(reason).Inc() },

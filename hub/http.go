@@ -77,6 +77,7 @@ func (h *Hub) routes() http.Handler {
 	mux.HandleFunc("GET /v1/messages", h.messages)
 	h.deadRoutes(mux)
 	h.commandRoutes(mux)
+	h.desiredRoutes(mux)
 	page := dashboard.New()
 	for _, pattern := range page.Patterns() {
 		mux.Handle(pattern, page)
@@ -94,13 +95,16 @@ func (h *Hub) routes() http.Handler {
 			problem(w, http.StatusMethodNotAllowed, "method_not_allowed", r.Method+" is not offered here; use GET")
 			return
 		}
-		problem(w, http.StatusNotFound, "not_found", "no such page; there are /healthz, /readyz, /metrics, /v1/status, /v1/devices, /v1/routes, /v1/dead, /v1/commands, /v1/audit, /v1/tail, /v1/messages, /v1/ack and /v1/import")
+		problem(w, http.StatusNotFound, "not_found", "no such page; there are /healthz, /readyz, /metrics, /v1/status, /v1/devices, /v1/routes, /v1/dead, /v1/commands, /v1/desired, /v1/audit, /v1/tail, /v1/messages, /v1/ack and /v1/import")
 	})
 	all := http.NewServeMux()
 	all.HandleFunc("POST /v1/import", h.importFile) // the only body without a limit
 	all.Handle("POST /v1/ack", http.MaxBytesHandler(http.HandlerFunc(h.ack), maxAckBody))
 	for _, path := range []string{"POST /v1/commands", "POST /v1/devices/{device}/commands"} {
 		all.Handle(path, http.MaxBytesHandler(mux, maxCommandBody))
+	}
+	for _, path := range []string{"PUT /v1/desired", "PATCH /v1/desired", "PUT /v1/devices/{device}/desired", "PATCH /v1/devices/{device}/desired"} {
+		all.Handle(path, http.MaxBytesHandler(mux, maxDesiredBody))
 	}
 	all.Handle("/", http.MaxBytesHandler(mux, maxBody))
 	return all
@@ -263,6 +267,9 @@ func (h *Hub) forgetDevice(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	err := p.registry.Forget(r.Context(), name)
+	if err == nil {
+		err = p.desired.Forget(r.Context(), name)
+	}
 	done(outcome(err))
 	switch {
 	case errors.Is(err, registry.ErrUnknown):

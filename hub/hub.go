@@ -18,6 +18,7 @@ import (
 
 	"github.com/fieldpost/fieldpost/hub/commands"
 	"github.com/fieldpost/fieldpost/hub/deadletter"
+	"github.com/fieldpost/fieldpost/hub/desired"
 	"github.com/fieldpost/fieldpost/hub/ingest"
 	"github.com/fieldpost/fieldpost/hub/registry"
 	"github.com/fieldpost/fieldpost/hub/store"
@@ -173,6 +174,7 @@ type parts struct {
 	webhooks *webhook.Runner
 	dead     *deadletter.Letters
 	commands *commands.Commands
+	desired  *desired.Desired
 	frames   *nats.Conn // of ingest
 	ingest   *ingest.Ingest
 	monitor  *monitor
@@ -204,6 +206,9 @@ func (h *Hub) openParts(ctx context.Context) (_ *parts, err error) {
 		Log:      h.cfg.Log, Now: h.cfg.Now,
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := p.openDesired(); err != nil {
 		return nil, err
 	}
 	if err := p.hear(); err != nil {
@@ -326,6 +331,7 @@ func (p *parts) stages() []stage {
 		{name: "unpack", run: p.unpack.Run, again: true},
 		{name: "webhooks", run: p.webhooks.Run},
 		{name: "commands", run: p.commands.Run, again: true},
+		{name: "desired settings", run: p.desired.Run, again: true},
 		{name: "dead letters", run: p.dead.Run, again: true},
 		{name: "registry", run: p.registry.Run, again: true},
 		{name: "monitor", run: p.monitor.run, again: true},
@@ -359,7 +365,8 @@ func (p *parts) hear() error {
 		if m.Reply != "" {
 			return // a request for commands
 		}
-		p.registry.Heartbeat(m.Subject[len("fp.up."):], m.Data)
+		device := m.Subject[len("fp.up."):]
+		p.desired.Around(device, func() { p.registry.Heartbeat(device, m.Data) })
 	})
 	if err == nil {
 		err = p.conn.Flush() // agents send one right after the open

@@ -40,7 +40,7 @@ var results = []string{"stored", "void", "duplicate", "partial", "early", "faile
 
 // rejectReasons of rejected_total that are known beforehand.
 var rejectReasons = []string{
-	"heartbeat_invalid", "heartbeat_rate", "too_many_devices", "labels_full",
+	"heartbeat_invalid", "heartbeat_rate", "too_many_devices", "labels_full", "desired_reports",
 	wire.CodeWrongHub, wire.CodeProtocol, wire.CodeGap, wire.CodeCorrupt, wire.CodePartial, wire.CodeEarly,
 	wire.CodeReplaced, wire.CodeIdle, wire.CodeUnavailable, wire.CodeStopping, wire.CodeRefused,
 	"command_" + wire.CodeWrongHub, "command_" + wire.CodeProtocol, "command_" + wire.CodeRefused, "command_" + wire.CodeUnavailable, "command_unknown",

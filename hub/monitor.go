@@ -207,6 +207,9 @@ func (m *monitor) reasons(ctx context.Context) (out []string) {
 	if err := m.parts.dead.Err(); err != nil {
 		out = append(out, "dead letters are held up: "+err.Error())
 	}
+	if err := m.parts.desired.Err(); err != nil {
+		out = append(out, "desired settings are held up: "+err.Error())
+	}
 	if err := m.parts.commands.Err(); err != nil {
 		out = append(out, "commands are held up: "+err.Error())
 	}

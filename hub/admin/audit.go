@@ -12,7 +12,7 @@ import (
 type AuditEntry struct {
 	Seq     uint64    `json:"seq,omitempty"` // in AUDIT
 	Time    time.Time `json:"time,omitzero"` // stored
-	Action  string    `json:"action"`        // dead_retry, dead_purge, device_forget, route_backfill, import
+	Action  string    `json:"action"`        // dead_retry, dead_purge, device_forget, route_backfill, import, desired_set, desired_remove
 	Actor   string    `json:"actor"`         // the caller's address, or local
 	Object  string    `json:"object"`
 	Outcome string    `json:"outcome"`      // begun, done…, failed: …

@@ -25,6 +25,12 @@ type Letters interface {
 	Command(context.Context, deadletter.LostCommand) error
 }
 
+// Desired says what is wanted of a device that asks, and takes in what it reports
+// of that; nil: nothing else than it has.
+type Desired interface {
+	Answer(ctx context.Context, device string, rep *wire.DesiredReport) (*wire.Desired, error)
+}
+
 // Config configures Commands. Store, Conn, HubID, Devices and Letters are
 // required; the rest has defaults.
 type Config struct {
@@ -33,6 +39,7 @@ type Config struct {
 	HubID   string
 	Devices Devices
 	Letters Letters
+	Desired Desired // nil: no desired settings
 
 	TTL        time.Duration // of a command that says nothing else; 0: 24 h
 	AckWait    time.Duration // of one delivery to a program; 0: 30 s

@@ -20,7 +20,7 @@ const (
 // the device may have it before that is so.
 func (c *Commands) offer(ctx context.Context, device string, req *wire.CommandRequest, reply *wire.CommandReply) error {
 	for try := 0; ; try++ {
-		o, err := c.choose(ctx, device, req)
+		o, err := c.choose(ctx, device, req, reply.Desired)
 		if err == nil {
 			err = c.note(ctx, o.fresh)
 		}
@@ -58,8 +58,9 @@ func saysAll(req *wire.CommandRequest) bool {
 	return len(req.Reports) < wire.MaxCommandReports && results < wire.MaxCommandMessage/4
 }
 
-// choose reads the device's next commands and settles those that are over.
-func (c *Commands) choose(ctx context.Context, device string, req *wire.CommandRequest) (*offering, error) {
+// choose reads the device's next commands, which share the reply with desired
+// settings, and settles those that are over.
+func (c *Commands) choose(ctx context.Context, device string, req *wire.CommandRequest, beside *wire.Desired) (*offering, error) {
 	info, err := c.stream(ctx, false)
 	if err == nil && req.Stream == info.Incarnation && req.After > info.Last {
 		info, err = c.stream(ctx, true)
@@ -68,6 +69,9 @@ func (c *Commands) choose(ctx context.Context, device string, req *wire.CommandR
 		return nil, err
 	}
 	o := &offering{stream: info.Incarnation, room: req.Room, space: min(wire.MaxCommandMessage, c.cfg.Store.MaxPayload()) - replyRoom}
+	if beside != nil {
+		o.space -= len(beside.Document)
+	}
 	if req.Stream == info.Incarnation && req.After <= info.Last { // else the stream is another, or an older one was restored
 		o.next, o.heard = req.After, saysAll(req)
 	}

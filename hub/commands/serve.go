@@ -115,6 +115,9 @@ func (c *Commands) answer(ctx context.Context, device string, data []byte) (repl
 		return fail(wire.CodeWrongHub, "this is hub %s", c.cfg.HubID)
 	}
 	reply.Noted, err = c.apply(ctx, device, req.Reports)
+	if err == nil && req.Desired != nil && c.cfg.Desired != nil {
+		reply.Desired, err = c.cfg.Desired.Answer(ctx, device, req.Desired)
+	}
 	if err == nil {
 		err = c.offer(ctx, device, req, &reply)
 	}
