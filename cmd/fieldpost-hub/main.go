@@ -3,7 +3,7 @@
 //
 // Reading order: main.go (the verbs), config.go (from hub.yaml to hub.Config),
 // run.go (the hub itself), ask.go (how the other verbs reach it), status.go,
-// devices.go, send.go, commands.go, routes.go, tail.go, import.go, dead.go, trace.go,
+// devices.go, send.go, commands.go, desired.go, routes.go, tail.go, import.go, dead.go, trace.go,
 // audit.go, backup.go.
 package main
 
@@ -38,7 +38,7 @@ back ends as ordinary JetStream streams of the NATS server inside it.
   fieldpost-hub devices list`,
 	}
 	cli.ConfigFlag(c, conf.HubFile)
-	c.AddCommand(runCommand(), devicesCommand(), tailCommand(), statusCommand(), routesCommand(), importCommand(), deadCommand(), traceCommand(), auditCommand(), sendCommand(), commandsCommand(), backupCommand(), restoreCommand(),
+	c.AddCommand(runCommand(), devicesCommand(), tailCommand(), statusCommand(), routesCommand(), importCommand(), deadCommand(), traceCommand(), auditCommand(), sendCommand(), commandsCommand(), desiredCommand(), backupCommand(), restoreCommand(),
 		cli.ConfigCommand(configuration()), cli.VersionCommand(cli.Version(version)))
 	return c
 }
