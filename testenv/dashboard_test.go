@@ -3,6 +3,7 @@ package testenv
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -89,13 +90,14 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// What the form says is sent, and what the hub knows of it is shown. The hub is a
+// What the forms say is sent, and what the hub knows of it is shown. The hub is a
 // stand-in that knows one device.
 func TestDashboardSendsCommands(t *testing.T) {
 	short(t)
 	b := browser(t)
 	var mu sync.Mutex
 	sent := []admin.Command{}
+	wanted := admin.DesiredDevice{State: admin.DesiredNone, Merged: json.RawMessage("{}")}
 	answer := func(w http.ResponseWriter, status int, v any) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
@@ -128,6 +130,22 @@ func TestDashboardSendsCommands(t *testing.T) {
 		sent = append(sent, admin.Command{ID: "c1", Device: r.PathValue("device"), Subject: in.Subject, State: "acked", Sent: time.Now(), Settled: time.Now(), Result: []byte("<b>done</b>")})
 		answer(w, 201, sent[0])
 	})
+	mux.HandleFunc("GET /v1/devices/{device}/desired", func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		answer(w, 200, wanted)
+	})
+	mux.HandleFunc("PATCH /v1/devices/{device}/desired", func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil || string(body) != `{"a":null}` || r.Header.Get("Content-Type") != "application/json" {
+			answer(w, 400, admin.Problem{Detail: "not what the test typed", Code: "bad_request"})
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		wanted = admin.DesiredDevice{State: admin.DesiredRefused, Reason: "<b>no link</b>", Merged: json.RawMessage(`{"b":"<i>"}`)}
+		answer(w, 200, admin.DesiredDocument{Device: "press-7", Revision: 7})
+	})
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
 	b.do(chromedp.Navigate(srv.URL + "/#/devices/press-7"))
@@ -137,6 +155,11 @@ func TestDashboardSendsCommands(t *testing.T) {
 	b.shows(mainText, "Sent as c1")
 	b.shows(`document.querySelector('[data-is=commands]').innerText`, "valve.set")
 	b.shows(`document.querySelector('[data-is=commands]').innerText`, "<b>done</b>")
+	b.shows(mainText, "nothing is wanted")
+	b.do(chromedp.SendKeys(`[name=change]`, `{"a":null}`), chromedp.Click(`[data-is=desire] button`))
+	b.shows(mainText, "Set, as revision 7")
+	b.shows(mainText, "<b>no link</b>")
+	b.shows(`document.querySelector('[data-is="desired-merged"]').innerText`, `"b": "<i>"`)
 	b.shot("commands")
 	if c := b.complaints(); len(c) > 0 {
 		t.Errorf("console: %q", c)

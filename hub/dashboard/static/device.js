@@ -4,6 +4,7 @@
 import {ask, poll} from './api.js';
 import {chart} from './chart.js';
 import {commands} from './commands.js';
+import {desired} from './desired.js';
 import {badge, page, say, table} from './dom.js';
 import {dropped} from './fleet.js';
 import {ago, bytes, clock, date, number, span} from './format.js';
@@ -35,6 +36,7 @@ function mount({main, id, query, signal, announce}) {
     plot.draw(...columns);
   }, () => 2000, signal);
   commands(part, path, signal);
+  desired(part, path, signal);
   recentMessages(part, id, signal, trace(part, path, signal, query.get('trace')));
 }
 
