@@ -70,6 +70,26 @@ func (d *commander) report(id string, s wire.CommandState) {
 	}
 }
 
+// TestReadyHubAnswersDevices: a request right after the start is not lost.
+func TestReadyHubAnswersDevices(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	cfg.Fault = func(point string) error {
+		if point == "commands:listen" {
+			time.Sleep(300 * time.Millisecond) // as long as all others need, and longer
+		}
+		return nil
+	}
+	r := start(t, cfg)
+	d := newCommander(r, "press-7")
+	data, err := json.Marshal(d.req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.nc.Request(wire.UpSubject(d.name), data, 5*time.Second); err != nil {
+		t.Errorf("the hub is ready, and a device that asks hears nothing: %v", err)
+	}
+}
+
 // The whole way over HTTP, and over a restart of the hub.
 func TestCommandOverHTTP(t *testing.T) {
 	dir := t.TempDir()

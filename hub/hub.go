@@ -352,7 +352,12 @@ func (p *parts) takeBlocks(ctx context.Context) error {
 		case <-over:
 		}
 	}()
-	err := p.ingest.Run(ctx)
+	var err error
+	select {
+	case <-p.commands.Listening(): // a device asks right after its session has begun
+		err = p.ingest.Run(ctx)
+	case <-ctx.Done():
+	}
 	close(over)
 	<-told
 	return err

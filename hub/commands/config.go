@@ -92,6 +92,8 @@ type Commands struct {
 	asking map[string]*asking // guarded by mu
 	err    error              // why the sweep does not get on; guarded by mu
 
+	listening chan struct{} // closed when the first Run hears devices
+
 	spans []span // owned by Run
 	seen  uint64 // last sequence that the sweep has looked at; owned by Run
 	of    string // incarnation that both are of; owned by Run
@@ -129,8 +131,12 @@ func New(cfg Config) (*Commands, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Commands{cfg: cfg, asking: map[string]*asking{}}, nil
+	return &Commands{cfg: cfg, asking: map[string]*asking{}, listening: make(chan struct{})}, nil
 }
+
+// Listening is closed when devices are heard: what they ask before is lost, and
+// they wait for an answer before they ask again.
+func (c *Commands) Listening() <-chan struct{} { return c.listening }
 
 // Err says why what expired is not settled; nil if it is.
 func (c *Commands) Err() error {

@@ -31,8 +31,12 @@ type asking struct {
 	refill time.Time
 }
 
-// Run answers devices and lets commands expire until ctx ends; it returns nil then.
+// Run answers devices and lets commands expire until ctx ends; it returns nil
+// then. It can be called again.
 func (c *Commands) Run(ctx context.Context) error {
+	if err := c.fault("listen"); err != nil {
+		return err
+	}
 	var work sync.WaitGroup
 	var mu sync.Mutex
 	stopped := false // guarded by mu: nothing is added to work any more
@@ -61,6 +65,11 @@ func (c *Commands) Run(ctx context.Context) error {
 	}
 	if err != nil {
 		return fmt.Errorf("commands: requests: %w", err)
+	}
+	select {
+	case <-c.listening:
+	default:
+		close(c.listening)
 	}
 	c.sweepLoop(ctx)
 	if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
