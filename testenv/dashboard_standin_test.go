@@ -129,6 +129,8 @@ func furnishings(now time.Time) map[string]any {
 		"/v1/devices":                  admin.Devices{Devices: fleet, Online: online, Total: len(fleet)},
 		"/v1/devices/press-7":          fleet[6],
 		"/v1/devices/press-7/commands": admin.Commands{Commands: commands},
+		"/v1/devices/press-7/desired": admin.DesiredDevice{Device: "press-7", State: admin.DesiredRefused, Reason: `agent.log.level: "loud" is not one of debug, info, warn, error`, Version: "7-ab",
+			Merged: json.RawMessage(`{"agent":{"log":{"level":"loud"}},"pump":{"speed":3}}`), Documents: []admin.DesiredDocument{}, Labels: true},
 		"/v1/devices/press-7/trace": admin.Trace{Device: "press-7", Epoch: "6f1d0c2b9a3e4758", Lane: "normal", Seq: 4711, Subject: "sensors.temp", State: "stored", Steps: []admin.TraceStep{
 			{Hop: "ledger", State: "received", Block: 80001, Time: now, Text: "in block 80001 of BLOCKS"}, {Hop: "stream", State: "stored", Stream: "EDGE", Seq: 9011, Text: "in EDGE at 9011"},
 			{Hop: "consumer", State: "settled", Consumer: "billing", Text: "billing has settled it"}}},
