@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -114,15 +115,17 @@ func (a *Agent) dispatch(w http.ResponseWriter, r *http.Request) *problem {
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) *problem {
-	body, err := json.Marshal(v)
-	if err != nil {
+	var body bytes.Buffer
+	enc := json.NewEncoder(&body)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
 		return newProblem(codeInternal, "%v", err)
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(body)+1))
+	h.Set("Content-Length", strconv.Itoa(body.Len()))
 	w.WriteHeader(status)
-	w.Write(append(body, '\n')) // a reader that is gone needs no answer
+	w.Write(body.Bytes()) // a reader that is gone needs no answer
 	return nil
 }
 

@@ -28,7 +28,7 @@ func (a *Agent) desired() (string, error) {
 		Document json.RawMessage
 	}
 	err = json.NewDecoder(resp.Body).Decode(&d)
-	return d.State + " " + strings.ReplaceAll(string(d.Document), `\u003e`, ">"), err
+	return d.State + " " + string(d.Document), err
 }
 
 func (a *Agent) has(want string) {

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -55,12 +56,21 @@ func decode(data []byte) (k Kept, err error) {
 }
 
 func encode(k Kept) ([]byte, error) {
-	kept, err := json.Marshal(k)
+	kept, err := plain(k)
 	if err != nil {
 		return nil, err
 	}
-	data, err := json.Marshal(fileJSON{format, crc32.Checksum(kept, castagnoli), kept})
-	return append(data, '\n'), err
+	kept = bytes.TrimSuffix(kept, []byte("\n"))
+	return plain(fileJSON{format, crc32.Checksum(kept, castagnoli), kept})
+}
+
+// plain is v as a line of JSON, in which <, > and & are themselves.
+func plain(v any) ([]byte, error) {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return out.Bytes(), err
 }
 
 // load reads what is kept; without a file, nothing is. A file that cannot be

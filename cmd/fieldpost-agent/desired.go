@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -82,11 +83,9 @@ func printDesired(c *cobra.Command, d client.Desired) error {
 		if !d.Confirmed.IsZero() {
 			fmt.Fprintf(w, "a program said at %s that it has applied it\n", d.Confirmed.Format("2006-01-02T15:04:05Z"))
 		}
-		var document any
-		if err := json.Unmarshal(d.Document, &document); err == nil {
-			if text, err := json.MarshalIndent(document, "", "  "); err == nil {
-				fmt.Fprintf(w, "%s\n", text)
-			}
+		var text bytes.Buffer
+		if err := json.Indent(&text, d.Document, "", "  "); err == nil {
+			fmt.Fprintf(w, "%s\n", &text)
 		}
 	})
 }

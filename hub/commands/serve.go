@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -97,9 +98,12 @@ func (c *Commands) serve(ctx context.Context, m *nats.Msg) {
 		reply = wire.CommandReply{Error: reply.Error}
 	}
 	reply.Time = c.cfg.Now().UnixMilli()
-	data, err := json.Marshal(reply)
+	var data bytes.Buffer
+	enc := json.NewEncoder(&data)
+	enc.SetEscapeHTML(false) // desired settings are shown to people as they come
+	err := enc.Encode(reply)
 	if err == nil {
-		err = c.cfg.Conn.Publish(m.Reply, data)
+		err = c.cfg.Conn.Publish(m.Reply, data.Bytes())
 	}
 	if err != nil {
 		c.cfg.Log.Debug("a request for commands is not answered", "device", device, "err", err)

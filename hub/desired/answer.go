@@ -31,7 +31,11 @@ func (d *Desired) Answer(ctx context.Context, device string, rep *wire.DesiredRe
 			return nil, err
 		}
 	}
-	return &wire.Desired{Version: m.version, Document: m.data}, nil
+	document, err := readable(m.data)
+	if err != nil {
+		return nil, err
+	}
+	return &wire.Desired{Version: m.version, Document: document}, nil
 }
 
 // isWith reports whether the device has the document. One that has refused it gets
