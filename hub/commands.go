@@ -80,15 +80,15 @@ func (p *parts) sendCommand(ctx context.Context, device string, n admin.NewComma
 func (h *Hub) commandProblem(err error) (status int, code, detail string) {
 	switch {
 	case errors.Is(err, commands.ErrUnknown):
-		return 404, "not_found", "there is no such command (any more); GET /v1/commands lists those that are known"
+		return 404, "not_found", "there is no such command or group (any more); GET /v1/commands lists the commands that are known"
 	case errors.Is(err, commands.ErrTaken), errors.Is(err, commands.ErrDiffers):
-		return 409, "id_taken", err.Error() + "; choose another id"
+		return 409, "id_taken", strings.TrimPrefix(err.Error(), "commands: ") + "; choose another id"
 	case errors.Is(err, store.ErrSubjectFull):
 		return 429, "max_pending", fmt.Sprintf("the device has %d commands that are not settled, as many as commands.max_pending allows; wait until it has done some, cancel some, or raise it", h.cfg.Commands.MaxPending)
 	case errors.Is(err, store.ErrFull):
 		return 507, "full", "there is no room for commands: " + h.whenFull(store.Commands)
 	case errors.Is(err, commands.ErrManyCancels):
-		return 429, "quota", err.Error()
+		return 429, "quota", strings.TrimPrefix(err.Error(), "commands: ")
 	case errors.Is(err, commands.ErrLoading):
 		return 503, "starting", "the hub has just started and still reads the list of devices; try again in a moment, with the same id"
 	}

@@ -17,7 +17,7 @@ func auditCommand() *cobra.Command {
 	since, last, action := "", 0, ""
 	c := &cobra.Command{
 		Use:   "audit",
-		Short: "who purged, retried, forgot, back-filled or imported",
+		Short: "who sent or cancelled commands, purged, retried, forgot, back-filled or imported",
 		Long: `audit lists the changes that somebody has made, the oldest first: each once when it was
 begun, and once when it ended; with --last only the newest. The stream AUDIT lets its oldest entries go when it is full.`,
 		Example: `  fieldpost-hub audit --since 24h
@@ -43,7 +43,7 @@ begun, and once when it ended; with --last only the newest. The stream AUDIT let
 	}
 	c.Flags().StringVar(&since, "since", "", "only what is younger than a duration such as 24h, or stored at a `time` (RFC 3339) or later")
 	c.Flags().IntVarP(&last, "last", "n", 0, "only the newest `entries`; 0: all")
-	c.Flags().StringVar(&action, "action", "", "only this `action`, such as dead_purge or device_forget")
+	c.Flags().StringVar(&action, "action", "", "only this `action`, as the list writes it: command_send, command_cancel, dead_purge, device_forget …")
 	addressFlag(c)
 	return c
 }

@@ -131,7 +131,7 @@ func writeCommand(w io.Writer, m admin.Command, now time.Time) {
 		fmt.Fprintf(w, "delivered  %s\n", cli.Ago(now, m.Delivered))
 	}
 	if !m.Settled.IsZero() {
-		fmt.Fprintf(w, "settled    %s, after %d deliveries to programs\n", cli.Ago(now, m.Settled), m.Deliveries)
+		fmt.Fprintf(w, "settled    %s, handed to programs %d times\n", cli.Ago(now, m.Settled), m.Deliveries)
 	}
 	if m.Reason != "" {
 		fmt.Fprintf(w, "reason     %s\n", cli.Visible(m.Reason))

@@ -33,16 +33,17 @@ for and the result printed: exit code 0 if it was done, 1 if it failed, expired 
 cancelled, 75 if that is not known in time. The same --id again is the same command.`,
 		Example: `  fieldpost-hub send press-7 valve.set '{"open":true}' --ttl 1h --wait
   fieldpost-hub send --label site=north --label kind=press update.now - < update.json`,
-		Args: cobra.RangeArgs(1, 3),
 		RunE: func(c *cobra.Command, args []string) error {
 			device := ""
-			if len(n.Labels) == 0 {
+			if len(n.Labels) == 0 && len(args) > 0 {
 				device, args = args[0], args[1:]
 				if err := wire.CheckDevice(device); err != nil {
 					return cli.Usagef("%w", err)
 				}
 			}
 			switch {
+			case len(args) == 3 && c.Flags().Changed("wait") && isTime(args[2]):
+				return cli.Usagef("%s is one argument too many; the time to wait is written --wait=%[1]s", args[2])
 			case len(args) == 0 || len(args) > 2:
 				return cli.Usagef("wanted is DEVICE SUBJECT [DATA], or --label k=v SUBJECT [DATA]")
 			case wire.CheckSubject(args[0]) != nil:
@@ -76,6 +77,11 @@ cancelled, 75 if that is not known in time. The same --id again is the same comm
 	c.Flags().Lookup("wait").NoOptDefVal = waitDefault.String()
 	addressFlag(c)
 	return c
+}
+
+func isTime(s string) bool {
+	_, err := time.ParseDuration(s)
+	return err == nil
 }
 
 // data is the argument itself, or standard input.
@@ -158,6 +164,9 @@ func writeGroup(w io.Writer, g admin.CommandGroup) {
 	fmt.Fprintf(w, "group %s: %d devices", g.ID, g.Devices)
 	for _, s := range slices.Sorted(maps.Keys(g.States)) {
 		fmt.Fprintf(w, ", %d %s", g.States[s], s)
+	}
+	if g.Complete && g.Devices == 0 && g.Missed == 0 {
+		fmt.Fprint(w, "; none had all of these labels when it was sent; `fieldpost-hub devices list` shows which they have")
 	}
 	fmt.Fprintln(w)
 	for _, d := range slices.Sorted(maps.Keys(g.Refused)) {
