@@ -44,7 +44,7 @@ var kinds = map[string]struct {
 	title  string
 	retry  int // seconds, sent as Retry-After; 0: none
 }{
-	codeBadSubject: {400, "The subject cannot be published", 0},
+	codeBadSubject: {400, "The subject or filter is not valid", 0},
 	codeBadLine:    {400, "A line cannot be read", 0},
 	codeBadHeader:  {400, "A header is refused", 0},
 	codeBadLane:    {400, "There is no such lane", 0},

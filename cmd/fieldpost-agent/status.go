@@ -163,7 +163,7 @@ func (s *status) write(w io.Writer, socket string, now time.Time) {
 	}
 	fmt.Fprintf(w, "disk     %s of %s used, %s free on the file system\n", cli.Bytes(s.Disk.Used), cli.Bytes(s.Disk.Max), cli.Bytes(s.Disk.Free))
 	if n := s.Commands; n.Pending > 0 || n.Reports > 0 {
-		fmt.Fprintf(w, "commands %d wait for programs or are with them (%d), %d reports wait for the hub\n", n.Pending, n.Leased, n.Reports)
+		fmt.Fprintf(w, "commands %d not settled, of which %d with a program now; %d reports wait for the hub\n", n.Pending, n.Leased, n.Reports)
 	}
 	if s.Commands.Error != "" {
 		fmt.Fprintf(w, "         NONE IS TAKEN OR SETTLED: %s\n", s.Commands.Error)

@@ -34,18 +34,18 @@ func subscribeCommand() *cobra.Command {
 		Use:   "subscribe FILTER [--exec CMD]",
 		Short: "take commands from the hub, and carry them out",
 		Long: `subscribe takes commands whose subject matches FILTER until it is interrupted, also while the
-agent restarts. Without --exec each is printed, and done with that.
+agent restarts. Without --exec each is printed, and acked with that: nobody else gets it.
 
 With --exec each is given to ` + "`sh -c CMD`" + `: the payload on standard input, and in the environment
 FIELDPOST_COMMAND_ID, FIELDPOST_COMMAND_SUBJECT and FIELDPOST_COMMAND_DELIVERIES. Exit code 0 means done,
 and standard output (64 KiB of it) is the result that the hub shows. Any other code means not done: the
 command is given out again later, until commands.max_deliver of the hub; the end of standard error is the
-reason.
+reason. Of a pipe the exit code is that of its last command alone.
 
 A command can come more than once, always under its id, also if CMD takes longer than
 commands.ack_wait of the hub (30s): CMD must be idempotent by the id.`,
 		Example: `  fieldpost-agent subscribe 'valve.>'
-  fieldpost-agent subscribe 'valve.>' --exec 'jq -r .open | valvectl'`,
+  fieldpost-agent subscribe 'valve.>' --exec 'open=$(jq -r .open) && valvectl "$open"'`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := cli.CheckFilter(args[0]); err != nil {
