@@ -111,7 +111,7 @@ func (c *core) fallback(v *Version) Part {
 }
 
 // given is what becomes of a document that the hub sends, and what is to be put
-// into effect. up: the link is, with the settings of now.
+// into effect; it changes nothing.
 func (c *core) given(wall int64, d Version) (Kept, Part) {
 	before := c.k.effective()
 	if c.k.State == wire.DesiredTrial {
@@ -127,7 +127,8 @@ func (c *core) given(wall int64, d Version) (Kept, Part) {
 	return Kept{Version: d, State: wire.DesiredApplied, At: wall}, p
 }
 
-// begin takes up what given returned and is in effect now.
+// begin takes up what given returned and is in effect now. renewed: the link was
+// made anew for it; up: it was up with the settings before.
 func (c *core) begin(now time.Time, k Kept, renewed, up bool) {
 	c.k, c.fresh, c.patience = k, renewed, c.trial
 	if !up {

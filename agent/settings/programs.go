@@ -103,6 +103,8 @@ func (s *Store) word(version string, say func(*Kept)) error {
 	defer s.mu.Unlock()
 	k := s.core.k
 	switch {
+	case k.Version.Version == "":
+		return fmt.Errorf("%w: %.80q was asked for, and the hub has given none yet", ErrOther, version)
 	case version == "" || version != k.Version.Version:
 		return fmt.Errorf("%w: %.80q was asked for, the last is %.80q", ErrOther, version, k.Version.Version)
 	case k.State == wire.DesiredRefused:

@@ -258,7 +258,7 @@ func TestDamagedFile(t *testing.T) {
 func TestProgramsSpeak(t *testing.T) {
 	r := newRig(t)
 	for _, version := range []string{"", "1"} {
-		if err := r.s.Refuse(version, "x"); !errors.Is(err, ErrOther) {
+		if err := r.s.Refuse(version, "x"); !errors.Is(err, ErrOther) || !strings.Contains(err.Error(), "the hub has given none yet") {
 			t.Errorf("nothing is there: %v", err)
 		}
 	}
