@@ -34,7 +34,7 @@ func (c *Commands) Cancel(ctx context.Context, id string) (admin.Command, error)
 		return admin.Command{}, err
 	}
 	if r.away() && !r.State.Settled() {
-		if err := c.list(ctx, r.Device, r.ID); err != nil { // before the record: what is not cancelled is not told
+		if err := c.addCancel(ctx, r.Device, r.ID); err != nil { // before the record: what is not cancelled is not told
 			return admin.Command{}, err
 		}
 	}
@@ -52,7 +52,7 @@ func (c *Commands) Cancel(ctx context.Context, id string) (admin.Command, error)
 	case r.State.Settled():
 		return r.show(nil), c.finish(ctx, &r)
 	}
-	if err := c.list(ctx, r.Device, r.ID); err != nil { // it may have been offered just now
+	if err := c.addCancel(ctx, r.Device, r.ID); err != nil { // it may have been offered just now
 		return admin.Command{}, err
 	}
 	if err := c.cfg.Conn.Publish(wire.WakeSubject(r.Device), nil); err != nil {
@@ -61,8 +61,8 @@ func (c *Commands) Cancel(ctx context.Context, id string) (admin.Command, error)
 	return r.show(nil), nil
 }
 
-// list adds an id to what the device is to be told.
-func (c *Commands) list(ctx context.Context, device, id string) error {
+// addCancel adds an id to what the device is to be told.
+func (c *Commands) addCancel(ctx context.Context, device, id string) error {
 	for try := 0; ; try++ {
 		var l cancels
 		rev, err := c.get(ctx, cancelKey(device), &l)

@@ -91,7 +91,7 @@ func (a *asked) message(ctx context.Context, f wire.Flow, seq uint64) error {
 	text := fmt.Sprintf("received in block %d, with the messages %s of %s", r.Block.Seq, b.Range(), f)
 	a.step(admin.TraceStep{Hop: "ledger", State: "received", Time: r.Block.Time, Stream: store.Blocks, Seq: r.Block.Seq, Block: r.Block.Seq, Text: text})
 	if m.Blank != 0 {
-		return a.gap(ctx, r, m.Blank, "its content was removed on the device before the block was sent")
+		return a.gap(ctx, m.Blank, "its content was removed on the device before the block was sent")
 	}
 	a.out.Subject, a.out.ID = m.Subject, m.ID
 	return a.places(ctx, r.Block, b, int(seq-b.First))
@@ -154,11 +154,12 @@ func (a *asked) void(ctx context.Context, r unpack.Received) error {
 			return err
 		}
 	}
-	return a.gap(ctx, r, b.Reason, "")
+	return a.gap(ctx, b.Reason, "")
 }
 
-// gap looks for the report of a gap in DEAD.
-func (a *asked) gap(ctx context.Context, r unpack.Received, why wire.Reason, text string) error {
+// gap says that the sequence will not come: in text of the device, if there is
+// any, and with the report in DEAD.
+func (a *asked) gap(ctx context.Context, why wire.Reason, text string) error {
 	a.out.State = admin.TraceGap
 	if text != "" {
 		a.step(admin.TraceStep{Hop: "device", State: "gap", Reason: why.String(), Text: text})
