@@ -73,7 +73,7 @@ cancelled, 75 if that is not known in time. The same --id again is the same comm
 	c.Flags().StringToStringVar(&n.Labels, "label", nil, "to all devices that have this label now; with several, all of them")
 	c.Flags().StringVar(&n.ID, "id", "", "`name` of the command: the same one again is the same command")
 	c.Flags().DurationVar(&ttl, "ttl", 0, "how long it is worth something (default commands.ttl of the hub)")
-	c.Flags().DurationVar(&wait, "wait", 0, "wait until it is settled, so long at most (30s if no time is given, as --wait=2m)")
+	c.Flags().DurationVar(&wait, "wait", 0, "wait until it is settled, so long at most (30s if no time is given; with the sign =, as --wait=2m: what stands apart is DATA)")
 	c.Flags().Lookup("wait").NoOptDefVal = waitDefault.String()
 	addressFlag(c)
 	return c
