@@ -150,7 +150,7 @@ func (b *book) live() int64 {
 	return int64(b.held + b.results + overhead*len(b.order) + rememberedSize*len(b.memory.ids))
 }
 
-// snapshot is what a log has to hold for b, payloads and results aside: those
+// record is what a log has to hold of e, payload and result aside: those
 // are copied.
 func (e *entry) record(clock int64) *record {
 	r := &record{kind: kindTaken, head: head{
