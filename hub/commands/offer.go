@@ -44,8 +44,9 @@ type offering struct {
 	room     int       // bytes of payloads
 	space    int       // bytes of the reply
 	// heard says that what the request names and reports is all that the device
-	// has: a command behind After is not there.
+	// has: a command behind After that is not in told is not there.
 	heard bool
+	told  map[string]bool // ids that the request reports
 }
 
 // saysAll reports whether the request had room for everything that the device has
@@ -68,12 +69,15 @@ func (c *Commands) choose(ctx context.Context, device string, req *wire.CommandR
 	if err != nil {
 		return nil, err
 	}
-	o := &offering{stream: info.Incarnation, room: req.Room, space: min(wire.MaxCommandMessage, c.cfg.Store.MaxPayload()) - replyRoom}
+	o := &offering{stream: info.Incarnation, room: req.Room, told: map[string]bool{}, space: min(wire.MaxCommandMessage, c.cfg.Store.MaxPayload()) - replyRoom}
 	if beside != nil {
 		o.space -= len(beside.Document)
 	}
 	if req.Stream == info.Incarnation && req.After <= info.Last { // else the stream is another, or an older one was restored
 		o.next, o.heard = req.After, saysAll(req)
+	}
+	for _, p := range req.Reports {
+		o.told[p.ID] = true
 	}
 	for range maxLooked {
 		m, err := c.cfg.Store.Next(ctx, store.Commands, wire.CommandSubject(device), o.next+1)
@@ -114,7 +118,7 @@ func (c *Commands) look(ctx context.Context, o *offering, cmd *command) (took bo
 	case r.State.Settled():
 		return true, c.clear(ctx, &r, cmd)
 	case over || r.Cancelling:
-		if r.away() && !o.heard {
+		if r.away() && (!o.heard || o.told[cmd.ID]) {
 			return true, nil // the device says by itself what becomes of it, or that it does not have it
 		}
 		to, why := wire.CommandExpired, "the device did not ask for it in time"
