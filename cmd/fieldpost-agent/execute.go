@@ -28,9 +28,11 @@ type executor struct {
 	run     string
 	timeout time.Duration // 0: none
 	log     io.Writer
+	linger  time.Duration // between asking a shell to end and ending it; 0: execLinger
 }
 
-// handle runs the shell in a process group of its own, which is ended when ctx or the time is.
+// handle runs the shell in a process group of its own, which is ended when ctx or the time is:
+// nothing of that group is left then, unlike after a shell that ends by itself.
 func (x executor) handle(ctx context.Context, m client.Command) ([]byte, error) {
 	if x.timeout > 0 {
 		var cancel context.CancelFunc
@@ -43,9 +45,12 @@ func (x executor) handle(ctx context.Context, m client.Command) ([]byte, error) 
 	cmd.Stdout, cmd.Stderr = out, errs
 	cmd.Env = append(os.Environ(), "FIELDPOST_COMMAND_ID="+m.ID, "FIELDPOST_COMMAND_SUBJECT="+m.Subject,
 		"FIELDPOST_COMMAND_DELIVERIES="+strconv.Itoa(m.Deliveries))
-	cmd.WaitDelay = execLinger
-	ownGroup(cmd)
+	if cmd.WaitDelay = x.linger; x.linger == 0 {
+		cmd.WaitDelay = execLinger
+	}
+	end := ownGroup(cmd)
 	err := cmd.Run()
+	end()
 	if errors.Is(err, exec.ErrWaitDelay) {
 		err = nil // it was done; something that it left behind holds its output
 	}

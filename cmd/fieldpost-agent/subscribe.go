@@ -72,7 +72,7 @@ commands.ack_wait of the hub (30s): CMD must be idempotent by the id.`,
 			defer agent.Close()
 			handler := printer(c)
 			if run != "" {
-				handler = executor{run, timeout, c.ErrOrStderr()}.handle
+				handler = executor{run: run, timeout: timeout, log: c.ErrOrStderr()}.handle
 			}
 			return agent.SubscribeMany(ctx, args[0], parallel, handler)
 		},
