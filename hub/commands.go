@@ -81,7 +81,7 @@ func (h *Hub) commandProblem(err error) (status int, code, detail string) {
 	switch {
 	case errors.Is(err, commands.ErrUnknown):
 		return 404, "not_found", "there is no such command or group (any more); GET /v1/commands lists the commands that are known"
-	case errors.Is(err, commands.ErrTaken), errors.Is(err, commands.ErrDiffers):
+	case errors.Is(err, commands.ErrTaken), errors.Is(err, commands.ErrOther), errors.Is(err, commands.ErrDiffers):
 		return 409, "id_taken", strings.TrimPrefix(err.Error(), "commands: ") + "; choose another id"
 	case errors.Is(err, store.ErrSubjectFull):
 		return 429, "max_pending", fmt.Sprintf("the device has %d commands that are not settled, as many as commands.max_pending allows; wait until it has done some, cancel some, or raise it", h.cfg.Commands.MaxPending)

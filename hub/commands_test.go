@@ -120,7 +120,7 @@ func TestCommandOverHTTP(t *testing.T) {
 	again.report(sent.ID, wire.CommandDelivered)
 	done := make(chan error, 1)
 	go func() {
-		got, err := a.Send(t.Context(), "press-7", admin.NewCommand{Subject: "valve.set", ID: sent.ID}, time.Minute)
+		got, err := a.Send(t.Context(), "press-7", admin.NewCommand{Subject: "valve.set", JSON: json.RawMessage(`{"open":true}`), ID: sent.ID}, time.Minute)
 		if err == nil && (got.State != wire.CommandAcked || string(got.Result) != "open\n" || got.Deliveries != 2) {
 			err = fmt.Errorf("%+v", got)
 		}
@@ -243,6 +243,8 @@ func TestCommandRefusals(t *testing.T) {
 		{"POST", one, `{"subject":"x","payload":"` + strings.Repeat("x", maxCommandBody) + `"}`, 413, "too_large"},
 		{"POST", one, `{"subject":"x","id":"c1"}`, 201, ""},
 		{"POST", "/v1/devices/other/commands", `{"subject":"x","id":"c1"}`, 409, "id_taken"},
+		{"POST", one, `{"subject":"x","id":"c1","payload":"y"}`, 409, "id_taken"},
+		{"POST", one, `{"subject":"y","id":"c1"}`, 409, "id_taken"},
 		{"POST", one, `{"subject":"x","payload":"a"}`, 201, ""},
 		{"POST", one, `{"subject":"x"}`, 429, "max_pending"},
 		{"POST", one, `{"subject":"x","id":"c1"}`, 201, ""},

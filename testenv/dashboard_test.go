@@ -3,9 +3,11 @@ package testenv
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -96,7 +98,10 @@ func TestDashboardSendsCommands(t *testing.T) {
 	short(t)
 	b := browser(t)
 	var mu sync.Mutex
-	sent := []admin.Command{}
+	sent := []admin.Command{} // more than a page
+	for i := range 120 {
+		sent = append(sent, admin.Command{ID: fmt.Sprint("old-", i), Device: "press-7", Subject: "valve.old", State: "acked", Sent: time.Now(), Settled: time.Now()})
+	}
 	wanted := admin.DesiredDevice{State: admin.DesiredNone, Merged: json.RawMessage("{}")}
 	answer := func(w http.ResponseWriter, status int, v any) {
 		w.Header().Set("Content-Type", "application/json")
@@ -114,10 +119,20 @@ func TestDashboardSendsCommands(t *testing.T) {
 	mux.HandleFunc("GET /v1/devices/{device}", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, 200, admin.Device{Device: r.PathValue("device"), Online: true, Since: time.Now()})
 	})
-	mux.HandleFunc("GET /v1/devices/{device}/commands", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /v1/devices/{device}/commands", func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
-		answer(w, 200, admin.Commands{Commands: sent})
+		after, _ := strconv.Atoi(r.URL.Query().Get("after")) // none is 0
+		limit, err := strconv.Atoi(r.URL.Query().Get("limit"))
+		if err != nil {
+			answer(w, 400, admin.Problem{Detail: err.Error(), Code: "bad_limit"})
+			return
+		}
+		page := admin.Commands{Commands: sent[after:]}
+		if len(page.Commands) > limit {
+			page = admin.Commands{Commands: sent[after : after+limit], Next: strconv.Itoa(after + limit)}
+		}
+		answer(w, 200, page)
 	})
 	mux.HandleFunc("POST /v1/devices/{device}/commands", func(w http.ResponseWriter, r *http.Request) {
 		var in admin.NewCommand
@@ -128,7 +143,7 @@ func TestDashboardSendsCommands(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		sent = append(sent, admin.Command{ID: "c1", Device: r.PathValue("device"), Subject: in.Subject, State: "acked", Sent: time.Now(), Settled: time.Now(), Result: []byte("<b>done</b>")})
-		answer(w, 201, sent[0])
+		answer(w, 201, sent[len(sent)-1])
 	})
 	mux.HandleFunc("GET /v1/devices/{device}/desired", func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
@@ -149,7 +164,7 @@ func TestDashboardSendsCommands(t *testing.T) {
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
 	b.do(chromedp.Navigate(srv.URL + "/#/devices/press-7"))
-	b.shows(mainText, "none was sent")
+	b.shows(mainText, "old-119")
 	b.do(chromedp.SendKeys(`[name=subject]`, "valve.set"), chromedp.SendKeys(`[name=payload]`, `{"open":true}`), chromedp.SendKeys(`[name=ttl]`, "1h"),
 		chromedp.Click(`[name=json]`), chromedp.Click(`[data-is=send] button`))
 	b.shows(mainText, "Sent as c1")

@@ -68,39 +68,6 @@ func TestCommandGoesAndItsResultComes(t *testing.T) {
 	}
 }
 
-func TestOneIDIsOneCommand(t *testing.T) {
-	w := newWorld(t)
-	c := w.instance()
-	first := w.send(c, "d", "same")
-	if again := w.send(w.instance(), "d", "same"); again.Sent != first.Sent {
-		t.Errorf("again: %+v", again)
-	}
-	if _, err := c.Send(t.Context(), NewCommand{ID: "same", Device: "other", Subject: "x"}); !errors.Is(err, ErrTaken) {
-		t.Errorf("of another device: %v", err)
-	}
-	// Only the message is there, as after a crash, and the server has forgotten the id.
-	cmd := command{record: record{ID: "lone", Device: "d", Subject: "x"}, ackWait: time.Second, maxDeliver: 3}
-	m := cmd.message(time.Hour)
-	m.Header.Del(nats.MsgIdHdr)
-	if _, err := w.s.PublishBatch(t.Context(), []store.Msg{m}); err != nil {
-		t.Fatal(err)
-	}
-	w.send(c, "d", "lone")
-	if n := w.left(store.Commands, "fp.cmd.d"); n != 2 {
-		t.Errorf("%d messages, want 2", n)
-	}
-	d := w.device("d")
-	d.ask(c)
-	d.report("same", wire.CommandAcked)
-	d.until(c)
-	if again := w.send(c, "d", "same"); again.State != wire.CommandAcked {
-		t.Errorf("after it was done: %+v", again)
-	}
-	if n := w.left(store.Commands, "fp.cmd.d"); n != 1 {
-		t.Errorf("%d messages, want 1", n)
-	}
-}
-
 func TestFinalStatesAreNeverLeft(t *testing.T) {
 	w := newWorld(t)
 	c := w.instance()
@@ -149,7 +116,7 @@ func TestReportsAboutNothingAreDropped(t *testing.T) {
 		t.Errorf("a report has made a command: %s", got)
 	}
 	// One that arrives before the record is there is about the message.
-	cmd := command{record: record{ID: "lone", Device: "d", Subject: "x"}, ackWait: time.Second, maxDeliver: 3}
+	cmd := command{record: record{ID: "lone", Device: "d", Subject: "valve.set"}, payload: []byte("on lone"), ackWait: time.Second, maxDeliver: 3}
 	if _, err := w.s.PublishBatch(t.Context(), []store.Msg{cmd.message(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}

@@ -70,6 +70,7 @@ func Points() []string {
 var (
 	ErrUnknown = errors.New("commands: no such command")
 	ErrTaken   = errors.New("commands: the id is that of another device's command")
+	ErrOther   = errors.New("commands: the device has had a command of that id with another subject or payload")
 	ErrDiffers = errors.New("commands: the id is that of another group")
 	ErrLoading = errors.New("commands: the list of devices is still being read")
 )

@@ -66,6 +66,7 @@ func parse(m store.Stored, incarnation string) (*command, error) {
 	if err != nil || !isID(c.ID) || ttl <= 0 || c.ackWait < time.Millisecond || c.maxDeliver < 1 || len(c.payload) > wire.MaxCommand {
 		return nil, fmt.Errorf("commands: message %d of %s is not a command: somebody else wrote it; remove it with `nats stream rmm %[2]s %[1]d`", m.Seq, store.Commands)
 	}
+	c.Sum = sum(c.Subject, c.payload)
 	c.Expires = c.Sent + max(ttl.Milliseconds(), 1)
 	return c, nil
 }

@@ -1,6 +1,9 @@
 package commands
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"time"
 
 	"github.com/fieldpost/fieldpost/hub/admin"
@@ -14,6 +17,7 @@ type record struct {
 	Device  string            `json:"device"`
 	Group   string            `json:"group,omitempty"`
 	Subject string            `json:"subject"`
+	Sum     string            `json:"sum,omitempty"` // of subject and payload; empty: unknown
 	State   wire.CommandState `json:"state"`
 
 	Stream  string `json:"stream"` // incarnation of COMMANDS that Seq is of
@@ -63,6 +67,14 @@ func (r *record) settle(to wire.CommandState, reason string, now time.Time) bool
 // forgotten is how long after its expiry a device that may have a command can
 // still say what became of it.
 const forgotten = 7 * 24 * time.Hour
+
+// sum tells commands of one id apart.
+func sum(subject string, payload []byte) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s\n", subject) // a subject has no line break
+	h.Write(payload)
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
 
 // due is when the hub itself lets the command expire.
 func (r *record) due() int64 {

@@ -96,11 +96,9 @@ func (c *Commands) reportedOn(ctx context.Context, device string, reports []wire
 	if len(missing) == 0 {
 		return known, nil
 	}
-	err := c.each(ctx, device, func(cmd *command) bool {
-		if missing[cmd.ID] {
-			delete(missing, cmd.ID)
-			known[cmd.ID] = &cmd.record
-		}
+	err := c.among(ctx, device, func(id string) bool { return missing[id] }, func(cmd *command) bool {
+		delete(missing, cmd.ID)
+		known[cmd.ID] = &cmd.record
 		return len(missing) > 0
 	})
 	for range missing {

@@ -24,7 +24,7 @@ type NewCommand struct {
 }
 
 // Send stores a command and returns it when it is durable. An id that the device
-// has a command of is answered with that. ErrTaken, store.ErrSubjectFull (too many
+// has a command of is answered with that. ErrTaken, ErrOther, store.ErrSubjectFull (too many
 // of the device are not settled) and store.ErrFull mean that nothing is stored.
 func (c *Commands) Send(ctx context.Context, n NewCommand) (admin.Command, error) {
 	known := n.ID != ""
@@ -36,10 +36,16 @@ func (c *Commands) Send(ctx context.Context, n NewCommand) (admin.Command, error
 	}
 	if known {
 		if r, err := c.existing(ctx, n); !errors.Is(err, store.ErrNotFound) {
+			if err == nil {
+				err = n.is(r)
+			}
 			return r.show(nil), err
 		}
 	}
 	r, err := c.store(ctx, n)
+	if err == nil {
+		err = n.is(r)
+	}
 	if err != nil {
 		return admin.Command{}, err
 	}
@@ -48,6 +54,14 @@ func (c *Commands) Send(ctx context.Context, n NewCommand) (admin.Command, error
 	}
 	r, err = c.index(ctx, r)
 	return r.show(nil), err
+}
+
+// is reports ErrOther if what has the id is another command.
+func (n NewCommand) is(r record) error {
+	if r.Sum != "" && r.Sum != sum(n.Subject, n.Payload) {
+		return ErrOther
+	}
+	return nil
 }
 
 // newID draws an id: 130 random bits.
@@ -135,42 +149,4 @@ func (c *Commands) stored(ctx context.Context, n NewCommand, seq uint64) (record
 // index writes the record of a pending command, unless there is one.
 func (c *Commands) index(ctx context.Context, r record) (record, error) {
 	return c.change(ctx, r, func(r *record) bool { return r.rev == 0 })
-}
-
-// find looks for a command among those in COMMANDS of its device, of which
-// there are as many as max_pending says.
-func (c *Commands) find(ctx context.Context, device, id string) (*command, error) {
-	var found *command
-	err := c.each(ctx, device, func(cmd *command) bool {
-		if cmd.ID == id {
-			found = cmd
-		}
-		return found == nil
-	})
-	if err == nil && found == nil {
-		err = store.ErrNotFound
-	}
-	return found, err
-}
-
-// each calls fn with every command of the device in COMMANDS until it returns
-// false.
-func (c *Commands) each(ctx context.Context, device string, fn func(*command) bool) error {
-	info, err := c.stream(ctx, false)
-	if err != nil {
-		return err
-	}
-	for seq := uint64(1); ; {
-		m, err := c.cfg.Store.Next(ctx, store.Commands, wire.CommandSubject(device), seq)
-		if errors.Is(err, store.ErrNotFound) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		seq = m.Seq + 1
-		if cmd, err := parse(m, info.Incarnation); err == nil && !fn(cmd) {
-			return nil
-		}
-	}
 }

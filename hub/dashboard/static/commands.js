@@ -1,34 +1,33 @@
-// A device's commands, and the form that sends one. Hubs without commands answer
-// 404, and the page then shows nothing of them.
+// A device's commands, those that changed last, and the form that sends one.
 
-import {ask, poll, query, Refused} from './api.js';
+import {ask, poll, query} from './api.js';
 import {say, table} from './dom.js';
 import {clock, date} from './format.js';
 
+const pageOf = 100;
 const kinds = {acked: 'good', failed: 'bad', expired: 'warn', cancelled: 'warn'};
 
 /** commands fills the part of the page of the device at path. */
 export function commands(part, path, signal) {
   const url = `${path}/commands`, form = part('send');
-  let after = '', next = '', absent = false;
+  // Pages come in the order of the last change, the oldest first: it goes on to the
+  // last one and stays there, with the one before it.
+  let after = '', before = [];
   const again = poll(async () => {
-    if (absent) return;
     let answer;
-    try {
-      answer = await ask(url + query({after}), {signal});
-    } catch (error) {
-      if (!(error instanceof Refused) || error.status !== 404) throw error;
-      absent = true;
-      return;
+    for (;;) {
+      answer = await ask(url + query({after, limit: pageOf}), {signal});
+      if (!answer.next) break;
+      before = answer.commands;
+      after = answer.next;
     }
+    const moved = new Set(answer.commands.map(c => c.id));
+    const newest = [...before.filter(c => !moved.has(c.id)), ...answer.commands].slice(-pageOf).reverse();
     part('commands-part').hidden = false;
-    next = answer.next ?? '';
-    part('more-commands').hidden = next === '' && after === '';
-    say(part('more-commands'), next ? 'Later ones' : 'From the first');
-    table(part('commands'), (answer.commands ?? []).map(row).reverse(), 'none was sent');
-  }, () => (absent ? 3600e3 : 4000), signal);
+    part('older-commands').hidden = after === '';
+    table(part('commands'), newest.map(row), 'none was sent');
+  }, () => 4000, signal);
 
-  part('more-commands').addEventListener('click', () => { after = next; again(); });
   form.addEventListener('submit', async event => {
     event.preventDefault();
     const {subject, payload, json, ttl} = form.elements;
