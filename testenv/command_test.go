@@ -37,6 +37,14 @@ func (w *World) send(device, id, subject, payload, ttl string) {
 	})
 }
 
+// hubs are the HTTP addresses of the hubs that can be asked.
+func (w *World) hubs() []string {
+	if len(w.HubHTTP) > 0 {
+		return w.HubHTTP
+	}
+	return []string{w.HTTP}
+}
+
 // command is what any of the hubs knows of a command.
 func (w *World) command(id string) (c commandState, err error) {
 	for _, hub := range w.hubs() {

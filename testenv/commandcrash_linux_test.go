@@ -135,14 +135,6 @@ func (c *carrier) settle(ctx context.Context, id, verb, body string) error {
 	return ok(resp, nil)
 }
 
-// hubs are the HTTP addresses of the hubs that can be asked.
-func (w *World) hubs() []string {
-	if len(w.HubHTTP) > 0 {
-		return w.HubHTTP
-	}
-	return []string{w.HTTP}
-}
-
 // sendCommand sends to whichever hub answers until one has said that it is stored.
 func (w *World) sendCommand(ctx context.Context, device, subject, id string) error {
 	body, err := json.Marshal(admin.NewCommand{ID: id, Subject: subject, Payload: id, TTL: "1h"})
