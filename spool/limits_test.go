@@ -221,3 +221,45 @@ func TestBadConfig(t *testing.T) {
 		}
 	}
 }
+
+// TestFullUntilItDrains: a head in each lane and the reserve leave no room for
+// another head. When the hub has everything, the next message finds room all the
+// same, as heads of which nothing is held give way; so the spool is not full.
+func TestFullUntilItDrains(t *testing.T) {
+	s := open(t, Config{Dir: t.TempDir(), MaxBytes: 8 << 20, KeepFree: -1, CommitDelay: -1})
+	lanes := []wire.Lane{wire.Urgent, wire.Normal, wire.Bulk}
+	last := map[wire.Lane]Receipt{}
+	for _, l := range lanes {
+		last[l] = appendOK(t, s, l, msg("first"))
+	}
+	for i := 0; ; i++ {
+		r, err := s.Append(context.Background(), wire.Bulk, []wire.Message{msg(noise(20_000 + i))})
+		if errors.Is(err, ErrFull) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("after %d: %v", i, err)
+		}
+		last[wire.Bulk] = r
+	}
+	if !errors.Is(s.Err(), ErrFull) {
+		t.Fatalf("Err: %v", s.Err())
+	}
+	for _, r := range last {
+		if err := s.Received(r.Flow, wire.Ranges{{First: 1, Last: r.Last}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.keeper.wait()
+	if err := s.Err(); err != nil {
+		t.Errorf("nothing is held, and %v", err)
+	}
+	for range 300 {
+		for _, l := range lanes {
+			r := appendOK(t, s, l, msg(noise(20_000)))
+			if err := s.Received(r.Flow, wire.Ranges{{First: 1, Last: r.Last}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

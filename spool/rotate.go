@@ -179,9 +179,20 @@ func (s *Spool) Err() error {
 	case closed:
 		return ErrClosed
 	case errors.Is(trouble, ErrFull) || errors.Is(trouble, ErrDiskFull):
-		if s.admitDisk(s.geo.headBytes()) == nil {
+		if s.admitDisk(s.geo.headBytes()-s.idleBytes()) == nil {
 			return nil // the next message finds room
 		}
 	}
 	return trouble
+}
+
+// idleBytes is what makeRoom would free by removing what the hub has.
+func (s *Spool) idleBytes() (n int64) {
+	idle := s.idleSegments()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, g := range idle {
+		n += g.disk
+	}
+	return n
 }

@@ -189,9 +189,7 @@ func TestRemovedUnderChaos(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
-	// A link that went silent just now is found out within half a minute; until then
-	// a spool that is full stays so.
-	Eventually(t, 60*time.Second, "the agent is ready", func() error { return ok(a.http.Get("http://agent/readyz")) })
+	w.WaitAgent(a)
 	c := w.Settle(120 * time.Second)
 	t.Log(c)
 	if c.Gone == 0 || c.Stored == 0 {
