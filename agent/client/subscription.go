@@ -100,13 +100,28 @@ func pause(ctx context.Context, wait *time.Duration) bool {
 	}
 }
 
-// stream takes commands until the connection ends.
+// stream takes commands until the connection ends. When ctx does, it takes no more,
+// and stays until the handlers have answered: else the agent would give what they
+// have to others meanwhile.
 func (s *subscription) stream(ctx context.Context, path string) error {
-	resp, err := s.ask(ctx, http.MethodGet, path, nil)
+	open, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	defer context.AfterFunc(ctx, func() {
+		for range s.n { // whoever has all places is the only one
+			s.places <- struct{}{}
+		}
+		end()
+	})()
+	resp, err := s.ask(open, http.MethodGet, path, nil)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
+	defer func() {
+		if ctx.Err() != nil {
+			<-open.Done()
+		}
+	}()
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, maxCommandLine)
 	for lines.Scan() {
@@ -144,6 +159,9 @@ func (s *subscription) start(ctx context.Context, c Command) bool {
 	}
 	s.running[c.ID] = true
 	s.mu.Unlock()
+	if ctx.Err() != nil {
+		return false
+	}
 	select {
 	case s.places <- struct{}{}:
 	case <-ctx.Done():
