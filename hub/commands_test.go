@@ -271,7 +271,7 @@ func TestCommandRefusals(t *testing.T) {
 
 func TestCommandsWithoutRoom(t *testing.T) {
 	cfg := testConfig(t.TempDir())
-	cfg.Commands.MaxBytes = Size{Bytes: 2 << 20} // half of it is that of COMMANDS
+	cfg.Commands.MaxBytes = Size{Bytes: 3 << 20} // a third of it is that of COMMANDS
 	r := start(t, cfg)
 	a := r.admin()
 	var p *admin.Problem

@@ -48,18 +48,34 @@ func (r *record) entry() entry { return entry{commandKey(r.Device, r.ID), r.rev,
 
 // put writes all entries or none; store.ErrGuard means that one has changed.
 func (c *Commands) put(ctx context.Context, entries ...entry) error {
-	msgs := make([]store.Msg, len(entries))
+	msgs, size := make([]store.Msg, len(entries)), 0
 	for i, e := range entries {
 		data, err := json.Marshal(e.v)
 		if err != nil {
 			return fmt.Errorf("commands: %w", err)
 		}
+		size += len(e.key) + len(data)
 		msgs[i] = store.Msg{Subject: e.key, Data: data, Header: nats.Header{store.GuardSubject: {strconv.FormatUint(e.rev, 10)}}}
 	}
 	if _, err := c.cfg.Store.PublishBatch(ctx, msgs); err != nil {
 		return fmt.Errorf("commands: write records: %w", err)
 	}
+	c.wrote(size)
 	return nil
+}
+
+// wrote has the sweep come earlier when the bucket fills fast.
+func (c *Commands) wrote(size int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.written += size; c.wakeAfter == 0 || c.written < c.wakeAfter {
+		return
+	}
+	c.written = 0
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
 }
 
 // again reports whether a write is to be tried again from what is there now.

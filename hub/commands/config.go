@@ -63,6 +63,7 @@ func Points() []string {
 	return []string{
 		"commands:send", "commands:sent", "commands:report", "commands:reported", "commands:offer", "commands:offered",
 		"commands:change", "commands:changed", "commands:letter", "commands:remove", "commands:removed",
+		"commands:clean",
 	}
 }
 
@@ -92,12 +93,19 @@ type Commands struct {
 	infoAt time.Time          // guarded by mu
 	asking map[string]*asking // guarded by mu
 	err    error              // why the sweep does not get on; guarded by mu
+	// What was written to the bucket since the sweep was woken, and after how much it
+	// is woken (0: not known); both guarded by mu.
+	written, wakeAfter int
+
+	wake chan struct{} // capacity 1: of the sweep
 
 	listening chan struct{} // closed when the first Run hears devices
 
 	spans []span // owned by Run
 	seen  uint64 // last sequence that the sweep has looked at; owned by Run
 	of    string // incarnation that both are of; owned by Run
+
+	cleaned uint64 // last sequence of the bucket that was gone through; owned by Run
 }
 
 // New checks cfg. Nothing runs before Run.
@@ -132,7 +140,7 @@ func New(cfg Config) (*Commands, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Commands{cfg: cfg, asking: map[string]*asking{}, listening: make(chan struct{})}, nil
+	return &Commands{cfg: cfg, asking: map[string]*asking{}, listening: make(chan struct{}), wake: make(chan struct{}, 1)}, nil
 }
 
 // Listening is closed when devices are heard: what they ask before is lost, and

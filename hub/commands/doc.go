@@ -21,8 +21,8 @@
 //
 // Reading order, pure: record.go (what is known of a command), message.go (a
 // command in COMMANDS). Then config.go, bucket.go (records, compared and swapped),
-// send.go, find.go, group.go, serve.go (a device asks), report.go (and reports), offer.go
-// (what it is handed), settle.go (from a final state to nothing in COMMANDS),
-// cancel.go, sweep.go (what expires, and what a crash left), list.go (what is
-// shown), wait.go.
+// send.go, find.go, group.go, serve.go (a device asks), report.go (and reports),
+// offer.go (what it is handed), settle.go (from a final state to nothing in
+// COMMANDS), cancel.go, sweep.go (what expires, and what a crash left), clean.go
+// (what stays in a full bucket), list.go (what is shown), wait.go.
 package commands

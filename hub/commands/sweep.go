@@ -43,13 +43,14 @@ func (c *Commands) sweepLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-c.wake:
 		}
 	}
 }
 
-// sweep settles what expired, and completes what a crash left half done in
-// commands that are new since the last time. All instances do it: whoever comes
-// second finds nothing to do.
+// sweep settles what expired, completes what a crash left half done in commands
+// that are new since the last time, and cleans the bucket. All instances do it:
+// whoever comes second finds nothing to do.
 func (c *Commands) sweep(ctx context.Context) error {
 	info, err := c.stream(ctx, true)
 	if err != nil {
@@ -81,7 +82,7 @@ func (c *Commands) sweep(ctx context.Context) error {
 			c.remember(s)
 		}
 	}
-	return nil
+	return c.clean(ctx)
 }
 
 // remember keeps spans few where commands come one by one.

@@ -16,12 +16,17 @@ const (
 // CommandsAge is how long what is known of a command stays after its last change.
 const CommandsAge = 31 * 24 * time.Hour
 
+// CommandsShare is by what the room is divided for COMMANDS; the bucket has the
+// rest. The smallest command takes some 290 bytes and its record 400: so the
+// records of all that is not settled fill half of the bucket at most.
+const CommandsShare = 3
+
 // commandStreams are COMMANDS and its bucket, which share the room. A full
-// COMMANDS takes no more; of a full bucket the oldest records go, which is
-// history: what matters of a command that is not settled is in COMMANDS.
+// COMMANDS takes no more; of a full bucket the oldest records go, which hub/commands
+// sees to be those of settled commands.
 func commandStreams(l Layout) []jetstream.StreamConfig {
 	records := bucket(CommandsBucket, "Fieldpost: states of commands")
-	records.MaxBytes, records.MaxAge, records.Discard = l.CommandsMaxBytes/2, CommandsAge, jetstream.DiscardOld
+	records.MaxBytes, records.MaxAge, records.Discard = l.CommandsMaxBytes-l.CommandsMaxBytes/CommandsShare, CommandsAge, jetstream.DiscardOld
 	records.AllowAtomicPublish, records.AllowDirect = true, true
 	return []jetstream.StreamConfig{
 		{
