@@ -262,7 +262,8 @@ func TestCommandsUnderKills(t *testing.T) {
 	})
 }
 
-// TestCommandsOnACluster: hubs and NATS servers die and hang.
+// TestCommandsOnACluster: hubs and NATS servers die and hang. Settings go the same
+// way afterwards.
 func TestCommandsOnACluster(t *testing.T) {
 	short(t)
 	_, rnd := seed(t)
@@ -289,4 +290,12 @@ func TestCommandsOnACluster(t *testing.T) {
 		c.Nodes[leader].Signal(syscall.SIGCONT)
 		c.Wait(leader)
 	})
+	Eventually(t, 60*time.Second, "settings are stored", func() error {
+		out, err := w.wants("press-7", `{"pump":{"speed":3}}`)
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+	a.has(`applied {"pump":{"speed":3}}`)
 }
