@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fieldpost/fieldpost/hub/store"
+	"github.com/fieldpost/fieldpost/sync/wire"
 )
 
 // A full bucket lets its oldest entries go, and one that is store.CommandsAge old
@@ -88,6 +89,9 @@ func (c *Commands) keep(ctx context.Context, m store.Stored) error {
 		if err := json.Unmarshal(m.Data, &r); err != nil || r.State.Settled() {
 			return nil // what cannot be read is told to whoever asks for it
 		}
+		if r.rev = m.Seq; c.cfg.Now().UnixMilli() >= r.due() { // its message is gone, or the sweep had it
+			return c.lapse(ctx, r)
+		}
 	case "cancel":
 		var l cancels
 		if err := json.Unmarshal(m.Data, &l); err != nil || len(l.IDs) == 0 {
@@ -104,4 +108,14 @@ func (c *Commands) keep(ctx context.Context, m store.Stored) error {
 		return nil
 	}
 	return err
+}
+
+// lapse ends a command that nobody will ever say anything about.
+func (c *Commands) lapse(ctx context.Context, r record) error {
+	now := c.cfg.Now()
+	r, err := c.change(ctx, r, func(r *record) bool { return now.UnixMilli() >= r.due() && r.settle(wire.CommandExpired, r.why(), now) })
+	if err != nil || !r.State.Settled() {
+		return err
+	}
+	return c.finish(ctx, &r)
 }

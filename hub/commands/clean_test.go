@@ -102,3 +102,27 @@ func TestOldRecordsAreRenewed(t *testing.T) {
 		t.Errorf("%+v, %v", now, err)
 	}
 }
+
+// A command whose message somebody removed, and whose device is gone for good, ends.
+func TestStrayEnds(t *testing.T) {
+	w := newWorld(t)
+	c := w.instance()
+	w.send(c, "d", "stray")
+	w.device("d").until(c) // it is delivered
+	info, err := w.s.Info(t.Context(), store.Commands)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.s.PurgeTo(t.Context(), store.Commands, info.Last); err != nil {
+		t.Fatal(err)
+	}
+	sweep(t, c)
+	if s := w.state("d", "stray"); s != wire.CommandDelivered {
+		t.Fatalf("it is %s at once", s)
+	}
+	w.later(max(cleanAge, forgotten+time.Hour) + time.Hour)
+	sweep(t, c)
+	if s, n := w.state("d", "stray"), w.letters("d"); s != wire.CommandExpired || n != 1 {
+		t.Errorf("it is %s, with %d letters", s, n)
+	}
+}
