@@ -1,12 +1,11 @@
 package agent
 
 import (
-	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/fieldpost/fieldpost/sync/wire"
@@ -15,19 +14,28 @@ import (
 // Environment of the process that is killed.
 const killedURL, killedDir = "FIELDPOST_TEST_DESIRED_URL", "FIELDPOST_TEST_DESIRED_DIR"
 
-// TestDesiredProcess is the agent that TestDesiredSurvivesKill kills.
-func TestDesiredProcess(t *testing.T) {
-	if os.Getenv(killedURL) == "" {
-		t.Skip("run by TestDesiredSurvivesKill")
+// emulator is the environment's name for the command that runs this program, with
+// its flags, where the kernel cannot.
+const emulator = "FIELDPOST_TEST_EMULATOR"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(killedURL) != "" {
+		killedProcess()
 	}
+	os.Exit(m.Run())
+}
+
+// killedProcess is the agent that TestDesiredSurvivesKill kills.
+func killedProcess() {
 	cfg := Config{Device: "dev1", DataDir: os.Getenv(killedDir), Hub: HubConfig{URLs: []string{os.Getenv(killedURL)}}}
 	cfg.Socket.Path = filepath.Join(cfg.DataDir, "a.sock")
 	withOverlay(&cfg)
 	a, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
+	if err == nil {
+		err = a.Run(background)
 	}
-	t.Log(a.Run(background))
+	fmt.Fprintln(os.Stderr, "the agent that is to be killed ends by itself:", err)
+	os.Exit(1)
 }
 
 // startKilled starts an agent in a process of its own; kill is kill -9.
@@ -37,13 +45,11 @@ func startKilled(t *testing.T, h *desiredHub, dir string) (kill func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(self, "-test.run=^TestDesiredProcess$")
+	argv := append(strings.Fields(os.Getenv(emulator)), self)
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), killedURL+"="+h.url, killedDir+"="+dir)
-	err = cmd.Start()
-	if errors.Is(err, syscall.ENOEXEC) {
-		t.Skip("this test runs in an emulator, and the kernel cannot start its program a second time")
-	}
-	if err != nil {
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	dead := false
